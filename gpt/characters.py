@@ -77,7 +77,7 @@ def label(character: str, ascii_only: bool = False) -> str:
 
 def in_line(text: str) -> str:
     """A piece of a text to show within a line; its spaces are not marked."""
-    return "".join(each if each == " " else label(each) for each in text)
+    return "".join(sign if sign == " " else label(sign) for sign in text)
 
 
 def quoted(character: str, ascii_only: bool = False) -> str:
@@ -93,24 +93,20 @@ def words_meet(before: str, after: str) -> bool:
         return False
     last, first = before[-1], after[0]
     meets = (last.isalnum() and first.isalnum()) or (last in MARKS and first.isalpha())
-    scripts = (unicodedata.name(each, "").startswith(UNSPACED) for each in (last, first))
+    scripts = (unicodedata.name(sign, "").startswith(UNSPACED) for sign in (last, first))
     return meets and not any(scripts)
 
 
 def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     """Explanations of the symbols in the labels of `text`: ["␠ space", …]."""
     used = set(text)
-    entries = [f"{label(each, ascii_only)} {NAMED[each][2]}" for each in NAMED if each in used]
+    entries = [f"{label(sign, ascii_only)} {NAMED[sign][2]}" for sign in NAMED if sign in used]
     if not ascii_only:
-        controls = sorted(each for each in used if label(each) in PICTURES)
-        entries += [f"{label(each)} U+{ord(each):04X}" for each in controls]
-    marks = any(label(character, ascii_only)[0] == DOTTED_CIRCLE for character in used)
-    return entries + ["◌ carries a combining mark"] * marks
-
-
-def drawn_legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
-    """Explanations of the symbols in the drawn labels of `text`: ["␣ space", …]."""
-    return [each.replace(NAMED[" "][0], SPACE) for each in legend(text, ascii_only)]
+        controls = sorted(sign for sign in used if label(sign) in PICTURES)
+        entries += [f"{label(sign)} U+{ord(sign):04X}" for sign in controls]
+    if any(label(sign, ascii_only)[0] == DOTTED_CIRCLE for sign in used):
+        entries.append("◌ carries a combining mark")
+    return entries
 
 
 def pad(text: str, width: int, right: bool = False) -> str:

@@ -169,11 +169,11 @@ class Vocabulary:
         """
         row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
-            found = f"an array of {row.dtype} and shape {row.shape}"
-            raise TypeError(f"{name}: expected a row of ids, not {found}")
+            kind = f"an array of {row.dtype} and shape {row.shape}"
+            raise TypeError(f"{name}: expected a row of ids, not {kind}")
         if row.size and not 0 <= row.min() <= row.max() < len(self):
-            found = f"{row.min()} … {row.max()}"
-            raise ValueError(f"{name}: {found} are not in 0 … {len(self) - 1}")
+            span = f"{row.min()} … {row.max()}"
+            raise ValueError(f"{name}: {span} are not in 0 … {len(self) - 1}")
         return row
 
     def decode(self, ids: Ids | Iterable[int]) -> str:

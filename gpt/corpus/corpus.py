@@ -37,6 +37,7 @@ from gpt.corpus.text import JoinedText, Progress, column_source, measure_text, n
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
+from gpt.storage.sealed import seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
@@ -275,7 +276,7 @@ def encode_corpus(
             data.mkdir(parents=True, exist_ok=True)
             second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
             parts = write_ids(text, measures.digest, table, order, path, second_half)
-            cache.write_record(path, replace(record, parts=parts))
+            files.replace(path.with_suffix(".json"), seal_json(replace(record, parts=parts)))
         stored = cache.read_encoding(path)
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
@@ -331,8 +332,8 @@ def read_corpus(
             opened += validation
         if config.column:
             sources, validation = (
-                [column_source(source, config.column, config, data) for source in found]
-                for found in (sources, validation)
+                [column_source(source, config.column, config, data) for source in tables]
+                for tables in (sources, validation)
             )
             opened += [*sources, *validation]
         corpus = encode_corpus(sources, data, known, config, validation, progress, grows)

@@ -55,7 +55,7 @@ Hashes = npt.NDArray[np.uint64]
 def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
     """Whether a whole text is one of those that a run was trained and validated on."""
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return digest in {each.digest for each in of}
+    return digest in {learned.digest for learned in of}
 
 
 def learned_texts(manifest: Manifest, data: Path) -> Learned:
@@ -63,9 +63,9 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
     trained, whose weights it started with: each as its vocabulary and ids.
     """
     learned = []
-    for each in manifest.parent.texts if manifest.parent else ():
-        for ids, record in cache.find_encodings(data, each.digest):
-            shared = int(len(ids) * (1 - each.val_fraction))
+    for text in manifest.parent.texts if manifest.parent else ():
+        for ids, record in cache.find_encodings(data, text.digest):
+            shared = int(len(ids) * (1 - text.val_fraction))
             learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
     vocabulary = manifest.vocabulary
     corpus = reopen_corpus(manifest.corpus, data, vocabulary)

@@ -255,7 +255,8 @@ def _excerpt(line: str) -> str:
     at = next((place for place, sign in enumerate(line) if sign > "\x7f"), 0)
     start = max(0, min(at - QUOTED // 2, len(line) - QUOTED))
     end = start + QUOTED
-    return "…" * (start > 0) + line[start:end].replace("`", "'") + "…" * (end < len(line))
+    before, after = "…" if start else "", "…" if end < len(line) else ""
+    return before + line[start:end].replace("`", "'") + after
 
 
 @dataclass(frozen=True)

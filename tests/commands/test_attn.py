@@ -104,24 +104,16 @@ def test_the_head_that_adds_most_to_the_likeliest_character_is_shown(
     assert {(row["layer"], row["head"]) for row in table} == {(str(layer), str(head))}
 
 
-def test_open_option_opens_the_page_in_a_browser(
+def test_open_option_opens_the_page_and_replaces_no_file_of_the_user(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     page = home / "attention.html"
-    page.unlink(missing_ok=True)
     answer = gptx("attn", "the cat", "--open")
     assert (answer.code, opened) == (0, [page.as_uri()])
     assert answer.err == "page: attention.html (no browser found to open it)\n"
-    monkeypatch.setattr("webbrowser.open", lambda address: True)
-    assert gptx("attn", "the cat", "--open").err == "page: attention.html\n"
     page.write_text("mine")
     answer = gptx("attn", "the cat", "--open")
     assert (answer.code, page.read_text()) == (2, "mine")
     assert "attention.html is not a page of gptx" in answer.err
-    page.unlink()
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    answer = gptx("attn", "the cat", "--open", "-o", "figure.svg")
-    assert (answer.code, len(opened)) == (2, 1)
-    assert "--open: opens the HTML page, not svg" in answer.err

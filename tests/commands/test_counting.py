@@ -6,15 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pages import payload_of
 from program import TINY, Gptx
 
 import gpt
-from gpt.counting import mixture as mixtures
-from gpt.counting import tables
-from gpt.counting.mixture import log_softmax
 
 COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6"]
 
@@ -36,40 +32,6 @@ def test_eval_says_the_losses_of_both_and_of_each(counted: Gptx) -> None:
         assert f"{record[name]:.4f} nats" in told
     assert record["nats"] < record["gpt_nats"]
     assert record["sum_error"] < 1e-12
-
-
-def test_a_mixture_whose_probabilities_sum_to_another_number_is_found(
-    counted: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, text = gpt.load("checkpoints/counted"), "the cat sat on the mat. " * 9
-    assert (model.eval(text).score.sum_error or 1) < 1e-12
-
-    def wrong_at_one_position(scores: mixtures.Logits) -> mixtures.Array:
-        found = log_softmax(scores)
-        found[-1] += np.log(1.25)
-        return found
-
-    monkeypatch.setattr(mixtures, "log_softmax", wrong_at_one_position)
-    assert model.eval(text).score.sum_error == pytest.approx(0.25)
-    monkeypatch.setattr(mixtures, "log_softmax", lambda scores: scores)  # without ln Z
-    assert (model.eval(text).score.sum_error or 0) > 0.01
-
-
-def test_train_says_once_that_it_counts_fewer_orders(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fewer = r"note: counts n-grams up to (\d), not 6: this text has too many different ones"
-    assert not re.search(fewer, gptx("train", "corpus.txt", "--run", "all-orders", *COUNTED).err)
-    monkeypatch.setattr(tables, "MOST_GRAMS", 200)
-    answer = gptx("train", "corpus.txt", "--run", "fewer", *COUNTED)
-    assert answer.code == 0, answer.err
-    (orders,) = re.findall(fewer, answer.err)
-    assert 1 <= int(orders) < 6
-    mixture = gpt.load("checkpoints/fewer").mixture
-    assert mixture is not None
-    assert mixture.expert.trie.orders == int(orders)
-    last = gptx("train", "--resume", "--run", "fewer", "--steps", "12").err
-    assert len(re.findall(fewer, last)) == 1
 
 
 def test_what_shows_heads_is_about_the_gpt_alone_and_says_so_once(

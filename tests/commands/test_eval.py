@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from shutil import copytree
 
 import numpy as np
 import pytest
@@ -51,38 +50,6 @@ def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     assert [record[name] for name in whole] == list(whole.values())
     assert record["bits"] != record["in_context"]["bits"]
     assert f"\nin context  {record['in_context']['nats']:.4f} nats" in answer.out
-
-
-def test_eval_says_which_run_may_have_been_trained_on_the_text(gptx: Gptx, home: Path) -> None:
-    """The other run was trained on another text, or on more, less or as much of this one; for a
-    model file this is unknown.
-    """
-    (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
-    for run, corpus, share in (("other", "other", ".1"), ("more", "corpus", ".05")):
-        trained = ("train", f"{corpus}.txt", *TINY, "--run", run, "--val-fraction", share)
-        assert gptx(*trained, "--checkpoints", "both").code == 0
-    copytree(home / "checkpoints/corpus-1", home / "both/same")
-    for mine, other, warning in (
-        (
-            "same",
-            "other",
-            "warning: other was trained on another corpus (other.txt) and may have seen this text",
-        ),
-        ("same", "more", "warning: more was trained on more of this corpus (--val-fraction 0.05)"),
-        ("same", "same:4", None),
-        ("more", "same", None),
-    ):
-        where = ("eval", "--checkpoints", "both", "--run", mine)
-        answer = gptx(*where, "--against", other)
-        assert answer.code == 0
-        label = f"validation split of {mine}"
-        assert answer.out.startswith(f"{label} · ")
-        assert answer.err == (f"{warning}\n" if warning else "")
-        record = json.loads(gptx(*where, "--against", other, "--json").out)
-        assert (record["scored"], record["may_have_seen"]) == (label, other if warning else None)
-    both = gptx(*where, "corpus.txt", "--against", "other").err
-    assert both.startswith("warning: corpus.txt is in the text that this run was trained on")
-    assert both.count("\n") == 1
 
 
 def test_eval_without_its_corpus_says_what_to_do(gptx: Gptx, home: Path) -> None:

@@ -41,19 +41,6 @@ def test_decomposed_letters_are_not_left_out(gptx: Gptx, novel: Path) -> None:
     assert "left out 1 of 11 characters, which the model does not know: '☃'" in answer.err
 
 
-def test_eval_shows_places_of_the_file_where_letters_are_decomposed(
-    gptx: Gptx, novel: Path
-) -> None:
-    (novel / "typed.txt").write_text("a\u0301rvi\u0301z said 'he'☃ the\n")
-    options = ("eval", "typed.txt", "--chars", "--json", "--unknown", "skip", *MODEL)
-    found = json.loads(gptx(*options).out)
-    places = {row["position"]: row["character"] for row in found["rows"]}
-    assert "".join(places.values()).endswith("rvíz said ‘he’ the\n".replace("‘", "’"))
-    assert (places[2], places[6], places[9], places[18]) == ("r", "z", "a", " ")
-    assert found["left_out"] == {"characters": 1, "which": "☃"}
-    assert found["folded"] == [["a\u0301", "á"], ["i\u0301", "í"], ["'", "’"]]
-
-
 def test_a_page_begins_with_the_text_that_the_model_reads(gptx: Gptx, novel: Path) -> None:
     answer = gptx("live", "King's", "-o", "page.html", *MODEL)
     assert (answer.code, "the model reads ’ for '" in answer.err) == (0, True), answer.err

@@ -122,22 +122,6 @@ def test_terminal_output_escapes_control_characters(
     assert not UNSAFE.findall(seen)
 
 
-@pytest.mark.parametrize("ending", ["html", "json", "csv", "svg", "png", "npz", "txt"])
-def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
-    on_terminal: Gptx, ending: str
-) -> None:
-    name = f"attn {HOSTILE}.{ending}"
-    answer = on_terminal("attn", "the", "--run", NAME, "-o", name)
-    assert answer.code == 0, answer.err
-    data = Path(name).read_bytes()
-    if ending in ("html", "json"):
-        assert "\\xff" in data.decode()
-    if ending in ("svg", "txt", "csv"):
-        heads = ("heads", TEXT, "--windows", "2", "--run", NAME, "-o", f"heads.{ending}")
-        assert on_terminal(*heads).code == 0
-        Path(f"heads.{ending}").read_text(encoding="utf-8")
-
-
 def test_only_the_console_writes_to_the_standard_streams() -> None:
     """A print elsewhere would show names without their control characters escaped."""
     root, found = Path(gpt.__file__).parent, list[str]()

@@ -1,76 +1,21 @@
-"""A command uses one checkpoint from start to end, and a model file alone is enough for it."""
+"""A model file alone is enough for a command that needs no run."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import TINY, Gptx
+from program import Gptx
 
-import gpt.interface.trained
-import gpt.storage.runs
 from gpt.storage.run import Run
-
-#: Every command that uses a model and its corpus, or that opens a model twice.
-READING = [
-    "sample --prompt To --length 30 --novelty --json",
-    "eval --json",
-    "eval --against first --json",
-    "heads --json",
-    "attn cat --format json",
-    "next cat --json",
-]
 
 
 @pytest.fixture(scope="module")
 def runs(home: Path) -> Path:
-    """A home with the run "first" on corpus.txt and a run "second" with other characters."""
-    (home / "other.txt").write_text("ΑΒΓ cato, αβγδε! 123\n" * 200, encoding="utf-8")
+    """A home with the run "first"."""
     (home / "checkpoints/corpus-1").rename(home / "checkpoints/first")
     return home
-
-
-@pytest.fixture
-def second(runs: Path, gptx: Gptx) -> Path:
-    apart = runs / "apart"
-    if not apart.exists():
-        trained = gptx("train", "other.txt", *TINY, "--run", "second", "--checkpoints", "apart")
-        assert trained.code == 0, trained.err
-    return apart / "second"
-
-
-@pytest.fixture
-def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
-    """Another process saves a newer run as soon as a command has found the newest one."""
-    find, made = gpt.storage.runs.find_run, list[Path]()
-
-    def find_run(root: Path, name: str | None = None) -> Run:
-        found = find(root, name)
-        if not made:
-            made.append(Path(shutil.copytree(second, runs / "checkpoints/second")))
-            newest = Run(made[0]).step_paths()[-1]
-            os.utime(newest, ns=(2 * 10**18, 2 * 10**18))
-        return found
-
-    for module in (gpt.storage.runs, gpt.interface.trained):
-        monkeypatch.setattr(module, "find_run", find_run)
-    yield made
-    shutil.rmtree(runs / "checkpoints/second")
-
-
-@pytest.mark.parametrize("command", READING)
-def test_checkpoint_saved_meanwhile_does_not_change_an_answer(
-    gptx: Gptx, runs: Path, command: str, request: pytest.FixtureRequest
-) -> None:
-    alone = gptx(*command.split())
-    assert (alone.code, alone.err) == (0, "")
-    made = request.getfixturevalue("commits")
-    raced = gptx(*command.split())
-    assert made
-    assert (raced.code, raced.out) == (0, alone.out)
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +45,6 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
     assert alone.code == by_name.code == 0
     assert alone.out.replace(model, "first") == by_name.out
     assert alone.err.replace(model, "first") == by_name.err
-    if "--json" in command or "json" in command:
-        assert f'"run": "{model}"' in alone.out.replace('":"', '": "')
 
 
 @pytest.mark.parametrize(

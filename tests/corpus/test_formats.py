@@ -66,16 +66,6 @@ def test_a_novel_has_the_same_ids_in_every_encoding_from_a_file_and_through_a_pi
     assert console.read_text(str(path), encoding=config.encoding) == NOVEL
 
 
-def test_notes_name_the_encodings(tmp_path: Path) -> None:
-    names = ("cp1252.txt", "utf16.txt", "cp1252.txt", "utf8.txt", "mark.txt")
-    sources = sources_of(tmp_path, *((FORMS | ENCODED)[name] for name in names))
-    notes = encode_corpus(sources, tmp_path / "data", config=TrainConfig(encoding="cp1252")).notes
-    assert notes == (
-        "0.txt, 2.txt: read as CP1252",
-        "1.txt: read as UTF-16-LE",
-    )
-
-
 @settings(deadline=None, max_examples=80)
 @given(
     text=st.text(st.sampled_from("\r\na\x1bé東😀\u2028") | st.characters(codec="utf-8")),
@@ -135,18 +125,6 @@ def test_another_encoding_is_refused_with_a_line_and_the_option_that_reads_it(
         quoted, name = offers[read_as.index(f"Plain words\n{text}\n")]
         assert quoted.strip("…") in text or quoted == "Plain words"
         assert console.read_text(str(path), encoding=name).endswith(f"{text}\n")
-
-
-def test_utf_8_is_utf_8_whatever_is_named_and_ascii_is_what_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    for content, named, text in (
-        ("é東".encode(), "cp1252", "é東"),
-        (b"caf\xe9", "cp1252", "café"),
-        ("é".encode("utf-7"), "utf-7", "é"),
-        ("é".encode("utf-7"), "utf-8", "+AOk-"),
-    ):
-        path.write_bytes(content)
-        assert console.read_text(str(path), encoding=named) == text
 
 
 @pytest.mark.parametrize(

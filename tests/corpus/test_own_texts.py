@@ -6,7 +6,6 @@ import io
 import json
 import keyword
 import random
-import string
 from dataclasses import replace
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from gpt.config import TrainConfig
 from gpt.corpus.batches import batch
 from gpt.corpus.corpus import Corpus, read_corpus
-from gpt.corpus.doubts import doubts, losses_of_tenths, repeated_lines
+from gpt.corpus.doubts import doubts, losses_of_tenths
 from gpt.corpus.formats import note_of, separator_of
 from gpt.errors import TextError
 from gpt.storage.manifest import Doubts
@@ -217,8 +216,3 @@ def test_losses_of_tenths_are_those_of_counting_in_plain_python() -> None:
             chance = (together + 5 * chance) / (times + 5)
         expected[own].append(-np.log(chance))
     np.testing.assert_allclose(losses, [np.mean(part) for part in expected])
-
-
-def test_repeated_lines_are_a_share_of_the_lines() -> None:
-    assert repeated_lines("a\nb\n", "a\nc\nb\nb\n") == 0.75
-    assert repeated_lines("", string.ascii_letters) == 0

@@ -6,25 +6,21 @@ import hashlib
 import io
 import os
 import threading
-from dataclasses import fields
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus import sources
 from gpt.corpus.sources import (
     EMBEDDED,
     KNOWN,
-    RECIPE,
     Download,
     Source,
     corpus_name,
     discard_spooled,
     find_sources,
-    known_recipe,
 )
 from gpt.errors import TextError
 
@@ -148,19 +144,6 @@ def test_repeats_has_the_same_bytes_everywhere_without_network(
     Path("data/repeats.txt").write_bytes(b"another text")
     assert found("repeats") == [("data/repeats.txt", "repeats")]
     assert Path("data/repeats.txt").read_bytes() == written
-
-
-def test_recipe_applies_to_the_known_name_not_to_a_file_of_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert known_recipe(["repeats"]) == RECIPE
-    for corpus in ([], ["shakespeare"], ["repeats", "more.txt"], ["data/repeats.txt"], ["-"]):
-        assert known_recipe(corpus) == {}
-    options = {each.name for config in (ModelConfig, TrainConfig) for each in fields(config)}
-    assert options > set(RECIPE)
-    Path("repeats").write_text("my own")
-    assert known_recipe(["repeats"]) == {}
 
 
 @pytest.mark.parametrize(
