@@ -60,7 +60,8 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
 
     if asked.open and asked.path is None:
         asked = replace(asked, output=default_page("attention.html", "--open"))
-    form: Form = "json" if asked.json else asked.format or asked.form(get_args(Form))
+    form: Form = asked.format or asked.form(get_args(Form))
+    refuse_if(asked.json and form != "json", f"--json and --format {form}: give one of them")
     refuse_if(asked.open and form != "html", f"--open: opens the HTML page, not {form}")
     refuse_if(
         asked.stage not in HEAD_STAGES and asked.head not in (None, "all"),
