@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gpt.heads.measures import StartHead
-from gpt.view.page.page import Subject, build_page
+from gpt.view.page.page import StartHead, Subject, build_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Frame, Page

@@ -24,6 +24,5 @@ def measures_record(measures: Iterable[Measure]) -> list[dict[str, Any]]:
             **({} if each.offsets is None else {"offsets": each.offsets.tolist()}),
             "title": each.title,
         }
-        for one in measures
-        for each in one.every
+        for each in measures
     ]

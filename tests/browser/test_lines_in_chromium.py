@@ -9,9 +9,8 @@ import pytest
 from browsing import address
 from pages import random_subject
 
-from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
-from gpt.view.page.page import Subject
+from gpt.view.page.page import StartHead, Subject
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

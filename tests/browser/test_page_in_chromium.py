@@ -23,9 +23,8 @@ from gpt.config import DrawnStage
 from gpt.config.model import HEAD_STAGES
 from gpt.heads.attention_map import select
 from gpt.heads.contributions import contributions
-from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
-from gpt.view.page.page import Subject, build_page, make_subject, more_stages
+from gpt.view.page.page import StartHead, Subject, build_page, make_subject, more_stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page

@@ -18,7 +18,6 @@ from random_models import random_file
 import gpt
 from gpt import devices
 from gpt.errors import OutOfMemory
-from gpt.heads import attention_map
 from gpt.interface.trained import TrainedGPT
 
 Work = Callable[[int], object]
@@ -79,17 +78,3 @@ def test_commands_refuse_attention_that_does_not_fit_with_exit_8(
     answer = gptx(*line)
     assert (answer.code, answer.err.count("\n")) == (8, 1), answer.err
     assert re.search(r"out of memory: .* are free; give .*at most \d+ characters", answer.err)
-
-
-def test_an_output_that_does_not_fit_beside_its_map_is_refused(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = iter([10**9])
-    monkeypatch.setattr(devices, "SMALL_MEMORY", 1, raising=False)
-    monkeypatch.setattr(attention_map, "require_room", lambda *_: None, raising=False)
-    monkeypatch.setattr("gpt.reading.gpt.require_memory", lambda *_: None, raising=False)
-    monkeypatch.setattr(devices, "available_memory", lambda: next(free, 100), raising=False)
-    assert gptx("attn", "the cat", "--json").code == 0
-    answer = gptx("attn", "the cat", "--json")
-    assert (answer.code, answer.out) == (8, "")
-    assert "writing 7 characters needs" in answer.err

@@ -16,12 +16,12 @@ from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.config import SampleConfig
 from gpt.config.fields import UNLIMITED, Field, fields_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
-from gpt.heads.measures import RULE, choose_head, name_heads
+from gpt.heads.measures import RULE, name_heads
 from gpt.heads.survey import Survey
 from gpt.version import __version__
 from gpt.view.page.document import STYLES, PageKind, template, to_json
 from gpt.view.page.packing import Bits
-from gpt.view.page.page import SCHEMA
+from gpt.view.page.page import SCHEMA, StartHead
 from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.records import measures_record
 from gpt.vocabulary import Ids
@@ -110,7 +110,7 @@ def _common(model: TrainedGPT, survey: Survey, text: str | None) -> dict[str, An
         "about": escape(_about(model)),
         "origin": {name: escape(str(value)) for name, value in model.stored.origin.items()},
         "counts": model.mixture is not None,
-        "start": vars(choose_head(survey.measures)),
+        "start": vars(StartHead(*survey.ranking()[0])),
         "text": model.example() if text is None else text,
         "tour": _tour(model),
         "vocabulary": [*characters],

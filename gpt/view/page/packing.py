@@ -27,7 +27,7 @@ def fit_details(attention: AttentionMap, first: int, room: int) -> tuple[Bits, s
 
     first: the layer that always keeps its details.
     """
-    layers, allowed = attention.layers, int(attention.allowed.sum())
+    layers, allowed = attention.layers, len(attention.ids) * (len(attention.ids) + 1) // 2
 
     def weights(bits: Bits) -> int:
         return sum(_size(len(layer.q) * allowed, bits) for layer in layers)

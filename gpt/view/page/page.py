@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.characters import drawn_label, drawn_legend, escape
+from gpt.config import DrawnStage
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.contributions import contributions
-from gpt.heads.measures import Measure, StartHead, measure_heads, name_heads
+from gpt.heads.measures import Measure, measure_heads, name_heads
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array, softmax
 from gpt.reading.score import character_surprisals
@@ -27,6 +28,16 @@ from gpt.view.records import measures_record, round_floats
 SCHEMA = 1
 PAGE = PageKind("attention", "page.js")
 MOST = 8  # likeliest characters of a depth and position
+
+
+@dataclass(frozen=True)
+class StartHead:
+    """Which head to show first. why: the reason for this head."""
+
+    layer: int = 0
+    head: int | Literal["mean"] = 0
+    stage: DrawnStage = "weights"
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,8 +84,10 @@ def make_subject(attention: AttentionMap, measures: Sequence[Measure] | None = N
         model.title,
         attention,
         logit_lens(model.reader, attention),
-        attention.characters,
-        measure_heads([attention]) if measures is None else measures,
+        model.vocabulary.characters,
+        measure_heads([(attention.ids, [layer.weights for layer in attention.layers])])
+        if measures is None
+        else measures,
         model.origin,
         nats,
         model.mixture is not None,
@@ -117,7 +130,8 @@ def build_page(
     empty = len(page(title, to_json(document | {"bits": 16})).encode())
     bits, detailed = fit_details(attention, start.layer, limit - empty)
     described["weights"] = [
-        pack(select_allowed(layer.weights, attention.allowed), bits) for layer in attention.layers
+        pack(select_allowed(layer.weights, np.tri(len(attention.ids), dtype=np.bool_)), bits)
+        for layer in attention.layers
     ]
     described["details"] = {
         str(n): {name: pack(getattr(layer, name), bits) for name in DETAILS}

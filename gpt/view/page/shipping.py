@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
-from gpt.heads.ablation import Texts, mean_contexts
-from gpt.heads.survey import SHORTEST, spread_windows
+from gpt.heads.survey import SHORTEST, mean_contexts, spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.probe import allowed_in_float32
@@ -88,7 +87,7 @@ def means_record(
     if len(ids) < SHORTEST:
         return None
     chosen = spread_windows(ids, model.config.block_size, windows)
-    return {"text": text, **pack(mean_contexts(model.reader, Texts.of_windows(chosen)), 32)}
+    return {"text": text, **pack(mean_contexts(model.reader, chosen), 32)}
 
 
 def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:

@@ -19,14 +19,14 @@ from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import HeadsConfig
 from gpt.heads.attention_map import select
-from gpt.heads.measures import Measure, StartHead, choose_head, name_heads
+from gpt.heads.measures import Measure, name_heads
 from gpt.heads.survey import survey
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 from gpt.view.page.document import ASSETS, join_scripts, scripts_of
 from gpt.view.page.live import LIVE
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import MOST, PAGE, Subject, build_page, make_subject, more_stages
+from gpt.view.page.page import MOST, PAGE, StartHead, Subject, build_page, make_subject, more_stages
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -258,35 +258,6 @@ def test_page_names_the_measured_text_and_names_heads_only_for_several(
 def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
     array = np.array(values)
     return Measure(name, name, "", array, np.full(array.shape, np.nan), uniform, 1)
-
-
-def test_page_opens_on_the_head_nearest_to_a_named_kind() -> None:
-    sink = measured("sink", [[0.9, 0.1, 0.2], [0.2, 0.2, 0.2]], 0.1)
-    entropy = measured("entropy", [[0.1, 0.9, 0.8], [0.5, 0.7, 0.6]], 1.0)
-    weak = measured("back", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
-    strong = measured("back", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
-    strong = replace(strong, offsets=np.array([[1, 1, 2], [1, 1, 1]]))
-    found = choose_head([strong, sink, entropy])
-    assert (found.layer, found.head, found.stage) == (0, 2, "weights")
-    assert found.why == "the head nearest to a named kind, 2 back: 0.80, uniform 0.10"
-    assert choose_head([strong, sink, entropy], layer=1, stage="scores") == StartHead(
-        1, 1, "scores", "the head nearest to a named kind, previous: 0.50, uniform 0.10"
-    )
-    # If no head is near a kind: the sharpest one that does not mainly attend to the first
-    # character.
-    assert (choose_head([weak, sink, entropy]).layer, choose_head([weak, sink, entropy]).head) == (
-        1,
-        0,
-    )
-    assert "lowest entropy: 0.50, uniform 1.00" in choose_head([weak, sink, entropy]).why
-    assert choose_head([weak, sink, entropy], head=0) == choose_head([weak, sink, entropy])
-    assert choose_head([weak, sink, entropy], layer=0, head=0) == StartHead(0, 0)
-    assert choose_head([sink], head=2) == StartHead(0, 2)  # a text of one character has no measures
-    nothing = measured("entropy", [[np.nan, np.nan, np.nan]] * 2, 1.0)
-    assert (choose_head([weak, sink, nothing]).layer, choose_head([weak, sink, nothing]).head) == (
-        0,
-        1,
-    )
 
 
 def test_colours_of_positive_and_negative_differ_for_colour_blind_readers() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpt.heads.ablation import Texts, mean_contexts
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.heads.ablation import Texts, mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import Probe, StoredModel, pick_probe_logits

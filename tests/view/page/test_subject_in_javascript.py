@@ -12,8 +12,7 @@ from pages import payload_of, random_subject
 from gpt.config import DrawnStage
 from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import StartHead
-from gpt.view.page.page import build_page
+from gpt.view.page.page import StartHead, build_page
 
 TEXT = "the cat"
 
