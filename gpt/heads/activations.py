@@ -59,12 +59,10 @@ class Activations(Arrays, Result):
 
     arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
     logits. layers: the numbers of the kept layers in the model. ids: (N, T). lengths: (N,)
-    characters of each text; in a text shorter than T, the numbers after its end are 0. `mask`
-    selects the real characters: `acts["resid_mid", 0][acts.mask]` is (characters, C).
+    characters of each text; in a text shorter than T, the numbers after its end are 0.
 
     acts[…] raises ValueError for a stage that was not kept, IndexError for a layer that was not
     kept and, if texts differ in length, for a position that counts from the end.
-    `np.savez("activations.npz", **acts.to_numpy())` saves the arrays.
     """
 
     arrays: Mapping[Stage, Array]
@@ -80,7 +78,7 @@ class Activations(Arrays, Result):
 
     def __getitem__(self, key: Key) -> Array:
         shapes = {name: array.shape for name, array in self.arrays.items()}
-        place = parse_key(key, shapes, self.layers, bool(self.mask.all()))
+        place = parse_key(key, shapes, self.layers, len({*self.lengths}) == 1)
         array = self.arrays[place.stage]
         if place.layer is not None:
             array = array[:, self.layers.index(place.layer)]
@@ -89,11 +87,6 @@ class Activations(Arrays, Result):
     def __iter__(self) -> Iterator[Stage]:
         """The names of the kept stages, in the order of computation."""
         return iter(self.arrays)
-
-    @property
-    def mask(self) -> npt.NDArray[np.bool_]:
-        """(N, T), True where a text has a character, False after its end."""
-        return np.arange(self.ids.shape[1]) < self.lengths[:, None]
 
     @property
     def title(self) -> str:
@@ -165,11 +158,11 @@ class ActivationPlan:
     def _change(self, key: Key, value: Any) -> _Change:
         """Checks a replacement."""
         N, depth = len(self.ids), self.reader.config.n_layer
-        place = parse_key(key, self._known, range(depth), len(set(self.lengths)) == 1)
-        if place.stage == "head_output" or place.head == "mean":
+        place = parse_key(key, self._known, range(depth), len({*self.lengths}) == 1)
+        if place.stage == "head_output":
             raise ValueError(
-                f"patch {key!r}: head_output and the mean of heads can only be read; "
-                "patch ('context', layer, head), or the sum of all heads, ('proj', layer)"
+                f"patch {key!r}: head_output can only be read; patch ('context', layer, head), or "
+                "the sum of all heads, ('proj', layer)"
             )
         if not callable(value):
             shape: tuple[int, ...] = (N, *self._known[place.stage])

@@ -27,7 +27,7 @@ from gpt.reading.layers import Array
 from gpt.show.programs import csv_text, named_form, round_floats, to_json
 from gpt.show.result import Column, Matrix, Result
 from gpt.storage import files
-from gpt.vocabulary import Ids, code_points
+from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
 
 if TYPE_CHECKING:
@@ -41,12 +41,10 @@ FileForm = Literal["json", "csv", "npz", "html", FigureForm]
 Form = Literal["text", FileForm]
 
 #: A stage, or (stage, layer, head, position), where trailing parts may be left out. None means all.
-#: Layers and heads count from 0; positions may also count from the end: -1 is the last. A range
-#: selects several positions. A position is a row: for k and v the key's, for other stages the
-#: query's. A stage without heads has None as its head, a stage after the last layer also as its
-#: layer: ("resid_mid", 1, None, 5), ("logits", None, None, 5). "mean" is the mean of the heads,
-#: which can only be read.
-Key: TypeAlias = Stage | tuple[Stage, *tuple[SupportsIndex | range | Literal["mean"] | None, ...]]
+#: Layers and heads count from 0; positions may also count from the end: -1 is the last. A position
+#: is a row: for k and v the key's, for other stages the query's. A stage without heads has None as
+#: its head, a stage after the last layer also as its layer: ("logits", None, None, 5).
+Key: TypeAlias = Stage | tuple[Stage, *tuple[SupportsIndex | None, ...]]
 
 MOST_QUOTED = 40  # characters of the text in a title
 
@@ -56,14 +54,12 @@ class ParsedKey(NamedTuple):
 
     stage: Stage
     layer: int | None
-    head: int | Literal["mean"] | None
-    position: int | slice | None
+    head: int | None
+    position: int | None
 
     def part(self, stage: Array) -> Array:
-        """(…, H, T, D) or (…, T, C) -> a view of this head and position; for "mean" a new array."""
-        if self.head == "mean":
-            stage = stage.mean(axis=-3)
-        elif self.head is not None:
+        """(…, H, T, D) or (…, T, C) -> a view of this head and position."""
+        if self.head is not None:
             stage = stage[..., self.head, :, :]
         return stage if self.position is None else stage[..., self.position, :]
 
@@ -71,39 +67,28 @@ class ParsedKey(NamedTuple):
 def parse_key(
     key: Key, shapes: Mapping[Any, tuple[int, ...]], layers: Sequence[int], from_end: bool = True
 ) -> ParsedKey:
-    """Checks a key. shapes: name -> shape of the known stages, (…, H, T, D) or (…, T, C). layers: a
-    model's layers, as a range, or the kept ones. from_end: whether a position may count from the
-    end.
+    """Checks a key. shapes: name -> shape of the known stages, (…, H, T, D) or (…, T, C). layers:
+    the numbers of the known layers. from_end: whether a position may count from the end.
 
-    Raises ValueError for an unknown stage or word, and for a layer or head if the stage has none;
+    Raises ValueError for an unknown stage, and for a layer or head if the stage has none;
     IndexError for a number that does not exist; TypeError for what is not a whole number.
     """
     entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
     name, layer, head, position = (*entries, None, None, None)[:4]
-    kept = not isinstance(layers, range)
     if name not in shapes:
-        problem = "was not kept; kept:" if kept else "is not one of"
-        raise ValueError(f"{name!r} {problem} {', '.join(shapes)}")
+        raise ValueError(f"{name!r} is not one of {', '.join(shapes)}")
     if len(entries) > 4:
         raise ValueError(f"{key!r}: expected at most (stage, layer, head, position)")
     final = name in FINAL_STAGES
     if (head is not None and name not in HEAD_STAGES) or (layer is not None and final):
         lacks, at = ("layers", None) if final else ("heads", "layer")
         raise ValueError(f"{key!r}: {name} has no {lacks}; use ({name!r}, {at}, None, position)")
-    if layer is not None and kept and layer not in layers:
-        raise IndexError(f"layer {layer} was not kept; kept: {', '.join(map(str, layers))}")
-    if layer is not None:
-        layer = check_number("layer", layer, max(layers) + 1)
-    if head not in (None, "mean"):
+    if layer is not None and layer not in layers:
+        raise IndexError(f"layer {layer} is not one of {', '.join(map(str, layers))}")
+    if head is not None:
         head = check_number("head", head, shapes[name][-3])
-    count = shapes[name][-2]
-    if isinstance(position, range):
-        for end in (*position[:1], *position[-1:]):
-            check_number("position", end, count)
-        if position.step < 1:
-            raise ValueError(f"{key!r}: {position} must go upwards")
-        position = slice(position.start, position.stop, position.step)
-    elif position is not None:
+    if position is not None:
+        count = shapes[name][-2]
         position = check_number("position", position, count, -count if from_end else 0)
     return ParsedKey(name, layer, head, position)
 
@@ -171,9 +156,8 @@ class AttentionMap(Arrays, Result):
         """seen["weights", layer, head] is (T, T), seen["weights", layer] (H, T, T), seen["weights"]
         (L, H, T, T), seen["weights", layer, head, 5] its row 5, (T,). See docs/heads.md.
 
-        head may be "mean". q, k, v and context have D columns, stages without heads C columns.
-        Raises ValueError for another stage or word, IndexError for a layer, head or position that
-        does not exist.
+        q, k, v and context have D columns, stages without heads C columns. Raises ValueError for
+        another stage, IndexError for a layer, head or position that does not exist.
         """
         shapes = {name: stage.shape for name, stage in vars(self.layers[0]).items()}
         place = parse_key(key, shapes, range(len(self.layers)))
@@ -240,13 +224,13 @@ class Selection(Result):
 
     def values(self) -> list[Array]:
         """The selected rows and columns of each panel."""
+        rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
-        return [
-            self.attention[self.stage, layer, None if head == "all" else head][
-                self.queries.start : self.queries.stop, columns
-            ]
-            for layer, head in self.panels
-        ]
+        selected = []
+        for layer, head in self.panels:
+            values = self.attention[self.stage, layer, head if isinstance(head, int) else None]
+            selected.append((values.mean(axis=0) if head == "mean" else values)[rows, columns])
+        return selected
 
     def matrices(self) -> list[Matrix]:
         """The selected matrices. Weights that the mask forbids, which are all 0, are NaN."""
@@ -326,7 +310,11 @@ class Selection(Result):
         without matplotlib.
         """
         if form == "npz":
-            return _npz(self.attention), []
+            buffer = io.BytesIO()
+            np.savez_compressed(
+                buffer, text=np.array(self.attention.text), **self.attention.to_numpy()
+            )
+            return buffer.getvalue(), []
         if form == "csv":
             return self.to_csv().encode(), []
         if form == "json":
@@ -357,21 +345,6 @@ def select(
         queries=_range("query", query, len(attention.text)),
         keys=_range("key", key, len(attention.text)),
     )
-
-
-def _npz(attention: AttentionMap) -> bytes:
-    """All stages of all layers, as AttentionMap.to_numpy gives them, and the text with its code
-    points, codes (T,). Nothing is pickled.
-    """
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        text=np.array(attention.text),
-        # numpy cuts characters with code 0 from the end of a text; code points stay.
-        codes=code_points(attention.text),
-        **attention.to_numpy(),
-    )
-    return buffer.getvalue()
 
 
 def _indices(option: str, text: str, count: int) -> range:

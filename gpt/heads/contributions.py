@@ -2,11 +2,10 @@
 head that adds most.
 
 The residual stream is a sum of parts: the embedding, and what heads, biases and feed-forward layers
-add. A logit is linear in the stream as long as the mean and the scale of each norm are held
-("frozen"). So we pass the logit's row of the output weights backwards through the norms; its
-product with a part, at the part's place, is what the part adds. The number of a part leaves out how
-it changes later parts. A head's output is a sum over the characters that it attends to, a
-feed-forward layer's over its units, so their parts are sums, too.
+add. A logit is linear in the stream as long as the mean and the scale of each norm are held. So we
+pass the logit's row of the output weights backwards through the norms; its product with a part is
+what the part adds. A head's part is a sum over the characters that it attends to, a feed-forward
+layer's over its units.
 Tensor names: T time, K ids of a position, P parts, S keys, U units, C n_embd, D head_size.
 """
 

@@ -16,7 +16,6 @@ from gpt.config.fields import flag_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.show.result import Column, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
@@ -30,18 +29,11 @@ SHOWN = 8  # characters in the short form
 class Experts(Arrays):
     """Predictions of the next character: gpt and counting, (V,) probabilities. weights: (2,), the
     powers to which they enter their product, the model's own prediction.
-
-    The others describe the longest history that counting knows. length: its characters; total: its
-    count (as Kneser–Ney counts: for all but the longest n-grams, different pairs of the characters
-    around an occurrence); kinds: how many distinct characters followed it.
     """
 
     gpt: npt.NDArray[np.float64]
     counting: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
-    length: int
-    total: int
-    kinds: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,15 +78,7 @@ class NextCharacter(Arrays, Result):
         if not all or self.experts is None:
             return {}
         gpt, counting = (short_number(weight) for weight in self.experts.weights.tolist())
-        history = "no earlier character, only how common each character is"
-        if self.experts.length:
-            history = (
-                f"the last {counted(self.experts.length, 'character')}, counted "
-                f"{counted(self.experts.total, 'time')}; "
-                f"{counted(self.experts.kinds, 'different character')} followed"
-            )
-        expected = f"GPT^{gpt} × counting^{counting}, scaled to sum 1"
-        return {"expected": expected, "counting": f"used {history}"}
+        return {"expected": f"GPT^{gpt} × counting^{counting}, scaled to sum 1"}
 
     def columns(self, all: bool = False) -> list[Column]:
         number = partial(short_number, digits=3)
@@ -155,11 +139,7 @@ class NextCharacter(Arrays, Result):
         before, after = self.entropies
         record: dict[str, Any] = {name: getattr(self.config, name) for name in DISTRIBUTION_OPTIONS}
         record["bits"] = {"expected": before, "after_filters": after}
-        record |= {"weights": None, "history": None}
-        if (experts := self.experts) is not None:
-            record["weights"] = experts.weights
-            used = {"length": experts.length, "counted": experts.total, "kinds": experts.kinds}
-            record["history"] = used
+        record["weights"] = None if self.experts is None else self.experts.weights
         return record
 
 
@@ -185,7 +165,10 @@ def next_of_text(
     experts = None
     if mixture is not None and counting is not None:
         if config.only is None:
-            experts = _experts(mixture, logits, ids)
+            histories = mixture.expert.trie.histories_at(ids, np.array([len(ids)]), 1)  # (N, 1)
+            predicted = mixture.predict(logits, histories)
+            gpt, expert = np.exp(predicted.gpt[0]), np.exp(predicted.counting[0])
+            experts = Experts(gpt, expert, predicted.weights[:, 0])
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(DISTRIBUTION_OPTIONS)):
@@ -210,23 +193,6 @@ def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
     Raises TextError.
     """
     return vocabulary.encode(text or start_character(vocabulary))
-
-
-def _experts(mixture: Mixture, logits: Array, ids: Ids) -> Experts:
-    """(1, V) logits of the GPT, the (n,) ids so far -> the predictions of the next character."""
-    trie = mixture.expert.trie
-    histories = trie.histories_at(ids, np.array([len(ids)]), 1)  # (N, 1)
-    predicted = mixture.predict(logits, histories)
-    followers = [trie.counts[trie.starts[node] : trie.starts[node + 1]] for node in histories[:, 0]]
-    length = max((n for n, counts in enumerate(followers) if counts.any()), default=0)
-    return Experts(
-        gpt=np.exp(predicted.gpt[0]),
-        counting=np.exp(predicted.counting[0]),
-        weights=predicted.weights[:, 0],
-        length=length,
-        total=int(followers[length].sum()),
-        kinds=len(followers[length]),
-    )
 
 
 def _option(name: str) -> str:

@@ -114,8 +114,7 @@ def test_named_stages_and_layers_are_kept() -> None:
             assert np.array_equal(acts[name, 2, head], whole_head)
             assert np.array_equal(acts[name, np.int64(2), head, -2], whole_head[..., T - 2, :])
             every = whole[name][:, [2, 0]] if head is None else whole[name][:, [2, 0], head]
-            assert np.array_equal(acts[name, None, head, range(1, 4)], every[..., 1:4, :])
-    assert np.array_equal(acts["weights", 0, "mean"], whole["weights", 0].mean(axis=1))
+            assert np.array_equal(acts[name, None, head, 3], every[..., 3, :])
     one = ActivationPlan(reader, ids, "resid_mid", np.int64(1)).read()
     assert np.array_equal(one["resid_mid"], whole["resid_mid"][:, 1:2])
 
@@ -150,7 +149,6 @@ def test_padding_changes_no_number_of_a_shorter_text(position: str) -> None:
             assert (acts[name][text, ..., length:, :] == 0).all()
         assert (acts["scores"][text, ..., length:] == 0).all()
         assert (acts["weights"][text, ..., length:] == 0).all()
-    assert acts["resid_mid", 1][acts.mask].shape == (14, 8)
     other = ids.copy()
     other[1, 1:], other[2, 5:] = 8 - ids[1, 1:], 8 - ids[2, 5:]
     again = ActivationPlan(reader, other, ALL, lengths=lengths).read()
@@ -210,8 +208,8 @@ def test_activations_show_their_shapes_and_are_read_only(
 WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda run: run.activations("the", "Q"), ValueError, "names: 'Q' is not one of resid_pre, q"),
     (lambda run: run.activations("the", "q", 2), IndexError, r"layer 2 is not in 0 … 1"),
-    (lambda run: run.activations("the", "q")["k"], ValueError, "'k' was not kept; kept: q"),
-    (lambda run: run.activations("the", "q", 1)["q", 0], IndexError, "0 was not kept; kept: 1"),
+    (lambda run: run.activations("the", "q")["k"], ValueError, "'k' is not one of q"),
+    (lambda run: run.activations("the", "q", 1)["q", 0], IndexError, "layer 0 is not one of 1"),
     (lambda run: run.activations("the", "q")["q", 0, 2], IndexError, r"head 2 is not in 0 … 1"),
     (lambda run: run.activations("the")["logits", 0], ValueError, "logits has no layers; use"),
     (lambda run: run.activations("the")["proj", 0, 0], ValueError, "proj has no heads; use"),

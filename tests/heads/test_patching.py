@@ -247,10 +247,10 @@ def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
     assert (acts["context", 1, 0, T - 1] == 4).all()
 
 
-@pytest.mark.parametrize("position", [5, -3, range(5, 8, 2)])
+@pytest.mark.parametrize("position", [5, -3])
 @pytest.mark.parametrize("name", STAGES[1:-2])
 def test_a_patch_of_positions_leaves_the_other_rows_and_earlier_logits(
-    name: Any, position: Any
+    name: Any, position: int
 ) -> None:
     reader, ids = random_reader(), ids_of()
     heads = [1, None] if name in HEAD_STAGES else [None]
@@ -260,7 +260,7 @@ def test_a_patch_of_positions_leaves_the_other_rows_and_earlier_logits(
         assert (acts[name, 0, head, position] == 0.5).all()
         expected = clean[name, 0].copy()
         rows = expected if head is None else expected[:, head]
-        rows[..., list(position) if isinstance(position, range) else position, :] = 0.5
+        rows[..., position, :] = 0.5
         np.testing.assert_array_equal(acts[name, 0], expected)
         np.testing.assert_array_equal(acts["logits"][:, :5], clean["logits"][:, :5])
         assert np.abs(acts["logits"] - clean["logits"]).max() > 1e-3
@@ -293,15 +293,12 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("mlp", 0): 0}, ValueError, "^'mlp' is not one of resid_pre, q, k, v"),
     ({(): 0}, ValueError, r"^\(\) is not one of resid_pre"),
     ({("q", 0, 1, 2, 3): 0}, ValueError, r"at most \(stage, layer, head, position\)$"),
-    ({("q", 0, 1, range(2, 0, -1)): 0}, ValueError, r"range.* must go upwards$"),
-    ({("q", 0, 1, range(1, 4)): 0}, IndexError, r"^position 3 is not in 0 … 2$"),
-    ({("q", 0, 1, range(1, 3)): np.ones((3, 8))}, ValueError, r"requested shape \(1,2,8\)"),
     ({("proj", 0, 1): 0}, ValueError, r"has no heads; use \('proj', layer, None, position\)$"),
     ({("logits", 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
-    ({("q", 0, "mean"): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
+    ({("q", 0, 1): np.ones((3, 8, 8))}, ValueError, r"requested shape \(1,3,8\)"),
     ({("q", 0, "max"): 0}, TypeError, "head: expected a whole number, not str"),
     ({("head_output", 0, 1): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
-    ({("q", 2): 0}, IndexError, r"layer 2 is not in 0 … 1"),
+    ({("q", 2): 0}, IndexError, r"layer 2 is not one of 0, 1"),
     ({("q", 0, -1): 0}, IndexError, r"head -1 is not in 0 … 1"),
     ({("q", 0, 0, -4): 0}, IndexError, r"position -4 is not in -3 … 2"),
     ({("q", 0, 0, 1.0): 0}, TypeError, "position: expected a whole number, not float"),
