@@ -224,33 +224,28 @@ def pad_texts(
     """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
 
     Raises TextError for empty and too long texts and for unknown characters, ValueError for no
-    texts and for ids of another shape or outside the vocabulary, TypeError for what is neither text
-    nor ids.
+    texts and for ids outside the vocabulary, TypeError for what is neither text nor ids.
     """
     is_one = isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1)
     every: Sequence[Any] = [texts] if is_one else [*texts]
     if not every:
         raise ValueError("texts: there is none; give at least one")
     rows = [
-        vocabulary.encode(text, unknown) if isinstance(text, str) else np.asarray(text)
-        for text in every
+        vocabulary.encode(text, unknown)
+        if isinstance(text, str)
+        else vocabulary.row_of(np.asarray(text), f"text {number}")
+        for number, text in enumerate(every)
     ]
     for number, row in enumerate(rows):
-        if row.ndim != 1 or row.dtype.kind not in "iu":
-            array = f"an array of {row.dtype} and shape {row.shape}"
-            raise TypeError(f"texts: text {number} must be a str or a row of ids, not {array}")
         if not 1 <= len(row) <= config.block_size:
             raise TextError(
                 f"text {number} has {len(row):,} characters; the model reads 1 to "
                 f"{config.block_size:,} at once, so cut it into windows"
             )
     lengths = np.array([len(row) for row in rows])
-    known = np.arange(lengths.max()) < lengths[:, None]
-    ids = np.zeros(known.shape, np.int64)
-    ids[known] = np.concatenate(rows)
-    if ids.min() < 0 or ids.max() >= len(vocabulary):
-        raise ValueError(f"ids: {ids.min()} … {ids.max()} are not in 0 … {len(vocabulary) - 1}")
-    return ids.astype(vocabulary.dtype), lengths
+    ids = np.zeros((len(rows), lengths.max()), vocabulary.dtype)
+    ids[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(rows)
+    return ids, lengths
 
 
 def _checked_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -> list[Stage]:

@@ -115,12 +115,6 @@ def test_nan_in_a_stage_fails_its_check(trained: TrainedGPT, stage: str) -> None
         assert FLOAT64 in failed(attention, stage)
 
 
-@pytest.mark.parametrize("error", [1.1e-4, float("nan"), float("inf")])
-def test_a_failed_probe_is_among_the_checks(trained: TrainedGPT, error: float) -> None:
-    ids = trained.vocabulary.encode("the cat")
-    assert failed(inspect(trained.reader, "the cat", ids, (Check(PROBE, error, 1e-4),))) == [PROBE]
-
-
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("name", KEPT)
 def test_keys_name_the_numbers_of_a_stage(trained: TrainedGPT, name: Any, layer: int) -> None:

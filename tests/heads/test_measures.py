@@ -10,7 +10,6 @@ import pytest
 from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.heads.measures import (
-    FARTHEST,
     SEQUENCES,
     Measure,
     greatest_strengths,
@@ -158,11 +157,6 @@ def test_a_head_at_a_fixed_distance_is_named_after_it(back: int) -> None:
     assert measure.offsets[EVEN] == 1  # a uniform head has most weight on the character before
     expected = np.mean([1 / (i + 1) for i in range(back, SIZE)])
     assert measure.uniform_values[PREVIOUS] == pytest.approx(expected)
-
-
-def test_a_head_further_back_than_the_farthest_has_no_name() -> None:
-    assert FARTHEST == 8
-    assert name_heads(measure_heads(random_texts(hand_built(back=9))))[0][0] == ""
 
 
 def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None:

@@ -48,13 +48,6 @@ def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) 
     assert kept | by_mass | by_share == set(order[:9].tolist())
 
 
-def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> None:
-    found = trained.next("the c", temperature=0.0, top_k=3)
-    assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
-    assert found.filtered.max() == 1
-    assert found.entropies[1] == 0
-
-
 def test_filters_that_remove_nothing_change_nothing(trained: TrainedGPT) -> None:
     none, all_mass = {"temperature": 1.0}, {"top_p": 1.0, "min_p": 1e-300}
     assert not trained.next("the c", **none).changed
@@ -96,13 +89,6 @@ as uncertain as among 3.4 equal characters, then 1.9 · every one: --all"""
 
 def test_bars_show_probabilities_and_what_filters_remove(found: NextCharacter) -> None:
     assert "\n".join(shown(replace(found, text="ab"), 80)) == DRAWN
-
-
-def test_other_characters_are_summed(found: NextCharacter) -> None:
-    many = np.full(20, 0.05)
-    lines = shown(NextCharacter(many, many, np.full(20, -1), characters="abcdefghijklmnopqrst"), 80)
-    assert lines[-3].split()[:3] == ["12", "others", ".600"]
-    assert len(lines) <= 14
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, None])

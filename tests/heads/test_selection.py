@@ -7,16 +7,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from gpt.checks import Check
 from gpt.config import DrawnStage
 from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.errors import ConfigError
@@ -117,14 +113,6 @@ def test_an_invalid_value_is_refused_by_the_name_of_its_option(
         assert str(error.value) == f"{option}: {problem}"
 
 
-@settings(deadline=None, max_examples=60)
-@given(text=st.text("0123456789:-+ a", max_size=6))
-def test_range_is_valid_or_refused_but_never_empty(attention: AttentionMap, text: str) -> None:
-    with suppress(ConfigError):
-        queries = select(attention, query=text).queries
-        assert 0 <= queries.start < queries.stop <= 7
-
-
 def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = ":") -> Selection:
     return select(attention, "all", "all", stage, query, key)  # type: ignore[arg-type]
 
@@ -196,23 +184,3 @@ def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> N
         for name in names:
             assert read[name].dtype == np.float32
             assert np.array_equal(read[name], attention[name])
-
-
-def test_non_finite_error_of_a_check_is_null(attention: AttentionMap) -> None:
-    odd = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
-    document = strict(to_json(selected(odd, "scores")))
-    expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
-    assert document["checks"][0] == expected
-    measured = {"name": "the same in float64", "bound": None, "passed": True}
-    assert measured.items() <= document["checks"][1].items()
-
-
-def test_nine_digits_round_trip_every_float32(attention: AttentionMap) -> None:
-    random = np.random.default_rng(6).integers(0, 2**32, size=(2, 7, 7), dtype=np.uint32)
-    values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
-    odd = replace(attention, layers=(replace(attention.layers[0], scores=values),))
-    read = np.array(strict(to_json(selected(odd, "scores")))["values"], np.float32)
-    assert np.array_equal(read.view(np.uint32), values.view(np.uint32))
-    lines = csv.reader(io.StringIO(selected(odd, "scores").to_csv(), newline=""))
-    column = np.array([line[-1] for line in lines][1:], np.float32)
-    assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())

@@ -38,12 +38,6 @@ def test_heads_whose_ablation_raises_the_loss_most_come_first(heads: Survey) -> 
     assert by_loss == sorted(by_loss, reverse=True)
 
 
-def test_heads_with_names_come_first_without_ablation(heads: Survey) -> None:
-    assert heads.measures[-1].name == "ablation"
-    without = Survey(heads.measures[:-1], heads.windows, heads.characters)
-    assert set(without.ranking()[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
-
-
 def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(heads: Survey) -> None:
     lines = shown(heads, 80)
     named = [place for place in heads.ranking() if heads.names[place[0]][place[1]]]
@@ -61,12 +55,6 @@ def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(heads: Survey) 
     assert rows["L0H0"] == "began so"
     assert rows["L1H0"] == ""
     assert not any(row["began"] == "began so" for row in heads.shown())
-
-
-def test_heads_of_a_name(heads: Survey) -> None:
-    assert heads.of("induction") == [(1, 0)]
-    assert (0, 0) in heads.of("previous")
-    assert sum(len(heads.of(name)) for name in {n for row in heads.names for n in row}) == 8
 
 
 def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(heads: Survey) -> None:
