@@ -233,8 +233,8 @@ def pad_texts(
     rows = [
         vocabulary.encode(text, unknown)
         if isinstance(text, str)
-        else vocabulary.row_of(np.asarray(text), f"text {number}")
-        for number, text in enumerate(every)
+        else vocabulary.row_of(np.asarray(text), "texts")
+        for text in every
     ]
     for number, row in enumerate(rows):
         if not 1 <= len(row) <= config.block_size:

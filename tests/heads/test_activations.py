@@ -192,8 +192,8 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda run: run.logits(["a", "the cat " * 3]), TextError, "text 1 has 24 characters"),
     (lambda run: run.logits([]), ValueError, "texts: there is none"),
     (lambda run: run.logits(["é"]), TextError, "'é'"),
-    (lambda run: run.logits([1, 2]), TypeError, "text 0: expected a row of ids, not an"),
-    (lambda run: run.logits(np.array([[0, 15]])), ValueError, r"text 0: 0 … 15 are not in 0 … 14"),
+    (lambda run: run.logits([1, 2]), TypeError, "texts: expected a row of ids, not an"),
+    (lambda run: run.logits(np.array([[0, 15]])), ValueError, r"texts: 0 … 15 are not in 0 … 14"),
 ]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpt.heads.ablation import Texts, mean_contexts
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
+from gpt.heads.survey import mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.storage.model_file import Probe, StoredModel, pick_probe_logits
@@ -179,7 +179,7 @@ def test_mean_outputs_are_those_of_mean_ablation(tiny: Checkpoint) -> None:
     windows = np.stack([ids[:17], ids[20:37], ids[33:50]])
     contexts = model.activations([model.vocabulary.decode(row[:-1]) for row in windows], "context")
     expected = contexts["context"].mean(axis=(0, 3))
-    means = mean_contexts(model.reader, Texts.of_windows(windows))
+    means = mean_contexts(model.reader, windows)
     np.testing.assert_allclose(means, expected, atol=1e-6)
     other = means_record(model, ids, "a text", windows=3)
     assert other is not None
