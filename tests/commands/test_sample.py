@@ -243,8 +243,6 @@ def test_auto_computes_on_the_cpu_if_torch_cannot_use_the_gpu(
     monkeypatch.setattr(shared, "TORCH_PAYS", 0)
     answer = gptx(*command)
     assert (answer.code, answer.out) == (0, expected.out)
-    if command[0] == "train":
-        assert "device      cpu (" in answer.err
     # Torch without CUDA raises an AssertionError, with CUDA but without a driver a RuntimeError.
     (note,) = caplog.messages
     says = r"note: cuda failed \((Assertion|Runtime)Error: .+\); the CPU computes instead"

@@ -164,7 +164,7 @@ def test_after_repeats_the_page_opens_with_a_word_and_its_repetition(run: Traine
 
 
 def test_the_demo_is_small_and_has_the_program_of_today() -> None:
-    folder = Path(__file__).parents[3] / "docs"
+    folder = Path(__file__).parents[2] / "docs"
     html = (folder / "demo.html").read_text("utf-8")
     demo = runpy.run_path(str(folder / "demo.py"))
     assert demo["renewed"](html) == html, "python docs/demo.py renews it"
