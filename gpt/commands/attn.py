@@ -25,8 +25,9 @@ from gpt.config.model import HEAD_STAGES
 
 if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
+    from gpt.interface.trained import TrainedGPT
 
-OURS = b"gptx attention</title>"
+OURS = b"gptx</title>"
 Digits = Annotated[int, Meta(ge=0, le=9)]
 
 
@@ -82,7 +83,7 @@ def command(
     text = reading.text_for(model, given, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
     if form == "html":
-        _write_page(attention, asked, output)
+        output.write_text(_page(model, attention, asked, given is None))
     else:
         _write(attention, asked, output, form)
     if form == "text":
@@ -132,16 +133,18 @@ def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form
     console.write_bytes(data, output.path)
 
 
-def _write_page(attention: AttentionMap, asked: AttnOptions, output: AttnOutput) -> None:
-    """Writes the HTML page, opened at the chosen head."""
+def _page(model: TrainedGPT, attention: AttentionMap, asked: AttnOptions, is_example: bool) -> str:
+    """The page, opened at this text and head; for an example, at the page's own."""
     from gpt.heads.attention_map import select
     from gpt.heads.contributions import glance_at
-    from gpt.view.page.page import StartHead, build_page, make_subject
+    from gpt.page.live import live_page
 
+    layer, head = _number(asked.layer), _number(asked.head)
+    if is_example and layer is None and head is None:
+        return live_page(model)
     select(attention, asked.layer or "all", asked.head or "all")  # checks the options
-    glance = glance_at(attention, _number(asked.layer), _number(asked.head))
-    start = StartHead(glance.layer, glance.head, asked.stage)
-    output.write_text(build_page(make_subject(attention), start))
+    glance = glance_at(attention, layer, head)
+    return live_page(model, attention.text, glance.layer, glance.head)
 
 
 def _number(name: str | None) -> int | None:
