@@ -117,7 +117,7 @@ class CheckpointOptions(Options):
 
     run: Annotated[
         str | None,
-        option("A run's name, or the path of a run or a model file.", "newest"),
+        option("A run's name, or the path of a run or a model file.", "the pinned one, or newest"),
     ] = None
     step: Annotated[str, option("best, last, or a kept step's number.")] = "best"
     checkpoints: Checkpoints = Path("checkpoints")
@@ -127,11 +127,12 @@ class CheckpointOptions(Options):
         ConfigError.
         """
         from gpt.interface.trained import find_model
-        from gpt.storage.runs import all_runs
+        from gpt.storage.runs import all_runs, pinned_run
 
         model = find_model(self.checkpoints, self.run, self.step)
         if self.run is None and len(all_runs(self.checkpoints)) > 1:
-            console.say(f"run: {model.name}, the newest (--run takes another)")
+            how = "the newest" if pinned_run(self.checkpoints) is None else "pinned"
+            console.say(f"run: {model.name}, {how} (--run takes another)")
         return model
 
 
