@@ -47,7 +47,7 @@ LARGEST_WHOLE = 2**63 - 1  # msgspec knows no larger ones
 LARGEST = 1e100  # the square of a larger number may overflow
 UNLIMITED = (LARGEST, LARGEST_WHOLE)  # bounds that only keep a number finite
 #: Type of a field -> what its values are called in errors.
-KINDS = {
+KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -55,6 +55,7 @@ KINDS = {
     Path: "a path",
     tuple[str, ...]: "a list of texts",
     Sequence[str]: "a list of texts",
+    str | Sequence[str]: "a text or a list of texts",
 }
 
 

@@ -130,7 +130,7 @@ def _option(option: Field) -> dict[str, Any]:
     return {
         "name": option.name,
         "help": option.help,
-        "default": option.default,
+        "default": 1 if option.name == "seed" else option.default,
         "whole": option.type is int,
         "least": limits.ge,
         "most": None if limits.le in UNLIMITED else limits.le,
