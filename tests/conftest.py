@@ -6,11 +6,13 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from javascript import JavaScript
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more threads would only wait
 
@@ -30,6 +32,13 @@ pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of t
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 40
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
 IN_MEMORY = "/dev/shm"  # files are created and removed many times faster there than on a disk
+
+
+@pytest.fixture(scope="session")
+def script() -> Iterator[JavaScript]:
+    """The functions of page.js."""
+    with JavaScript(Path(__file__).with_name("page.js")) as running:
+        yield running
 
 
 def pytest_configure() -> None:

@@ -1,8 +1,8 @@
 """How characters are drawn: one field for each option, in the order in which they apply.
 
 A new filter of one distribution is a field of Shaping and a function of the same name in FILTERS of
-gpt/reading/sampler.py and gpt/view/page/assets/model/sampler.js. What depends on the text so far is
-a field of SampleConfig; the page does not have it.
+gpt/reading/sampler.py and gpt/page/assets/model/sampler.js. What depends on the text so far is a
+field of SampleConfig; the page does not have it.
 """
 
 from __future__ import annotations

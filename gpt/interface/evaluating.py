@@ -207,7 +207,7 @@ class Scorer:
             manifest,
             self.data,
             "the validation split",
-            "; give a text",
+            "; or give a text",
         )
         name = f"validation split of {self.run.name}"
         facts: dict[str, Any] = {"file": None, "split": "validation"}

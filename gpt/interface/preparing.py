@@ -25,6 +25,7 @@ from gpt.config.fields import only_fields, require
 from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
+from gpt.corpus.doubts import doubts
 from gpt.corpus.sources import corpus_name, known_recipe
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.baseline import Experts, count_ahead
@@ -45,16 +46,13 @@ if TYPE_CHECKING:
     from gpt.interface.warm_start import WarmStart
     from gpt.storage.model_file import StoredModel
     from gpt.training.plan import Plan
-    from gpt.training.trainer import Trainer
+    from gpt.training.trainer import Job, Trainer
 
 #: Options for reading a text.
-READING = ("separator", "split", "encoding")
+READING = ("separator", "split", "encoding", "column", "items")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 CONFIG = "config.toml"  # the file with the options of a run
-ANOTHER_TEXT = (
-    "; restore it, or train a new run on another text, from this one's weights: `init_from`"
-)
 
 #: A context that shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
@@ -173,7 +171,7 @@ def begin_run(
         baseline=baseline,
         parent=parent,
     )
-    warnings = [*_differences(plan, recorded)]
+    warnings = [*_differences(plan, recorded), *doubts(corpus, plan.manifest.train)]
     if warm and parent:
         warnings = [*warm.warnings(parent, corpus, plan.manifest.train), *warnings]
     plan = replace(plan, warnings=(*plan.warnings, *warnings))
@@ -193,7 +191,7 @@ def begin_run(
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
 
         def trainer() -> Trainer:
-            return _trainer(run, plan, options.log, began, experts=experts, start=start)
+            return _trainer(run, _job(plan, began, experts, start), options.log)
 
         yield Start(plan, run, trainer, choices.recipe)
 
@@ -242,8 +240,7 @@ def resume_run(
         same = options.preset in (None, manifest.preset)
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
         require(same, "preset", advice)
-        remedy = f" ({run.name}; choose another with `run`){ANOTHER_TEXT}"
-        find = partial(find_corpus, manifest, remedy=remedy)
+        find = partial(find_corpus, manifest, run=run.name)
         corpus = _read(options, texts, working, find)
         from gpt.training.plan import Machine, resume_plan
 
@@ -252,7 +249,7 @@ def resume_run(
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
 
         def trainer() -> Trainer:
-            return _trainer(run, plan, options.log, began, checkpoint)
+            return _trainer(run, _job(plan, began), options.log, checkpoint)
 
         yield Start(plan, run, trainer)
 
@@ -310,21 +307,22 @@ def _count_ahead(
     return count_ahead(train_ids, val_ids, size, model.counting)
 
 
+def _job(
+    plan: Plan, began: float, experts: Experts | None = None, start: StoredModel | None = None
+) -> Job:
+    from gpt.training.trainer import Job
+
+    return Job(plan.corpus, plan.manifest, plan.device, plan.speed, experts, start, began)
+
+
 def _trainer(
-    run: Run,
-    plan: Plan,
-    log: Tracker | None,
-    began: float,
-    checkpoint: Checkpoint | None = None,
-    experts: Experts | None = None,
-    start: StoredModel | None = None,
+    run: Run, job: Job, log: Tracker | None, checkpoint: Checkpoint | None = None
 ) -> Trainer:
     from gpt.reading.probe import prove_tensors
-    from gpt.training.trainer import Job, Trainer
+    from gpt.training.trainer import Trainer
 
-    job = Job(plan.corpus, plan.manifest, plan.device, plan.speed, experts, start, began)
     trainer = Trainer(run, job, checkpoint, prove_tensors)
-    trainer.records.track(log, plan.manifest)
+    trainer.records.track(log, job.manifest)
     return trainer
 
 

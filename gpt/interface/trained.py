@@ -720,9 +720,9 @@ class TrainedGPT:
         text: the text to begin with; None: the first line of the validation split. Raises TextError
         for a text with unknown characters, StorageError.
         """
-        from gpt.view.page.live import live_page
+        from gpt.page.live import live_page
 
-        page = live_page(self, text).html.encode()
+        page = live_page(self, text).encode()
         with files.storage_errors(f"write {path}"):
             Path(path).write_bytes(page)
         return Path(path)
