@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from gpt.model import GPT
     from gpt.reading.device import Device, DeviceReader
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty
+    from gpt.reading.novelty import Novelty, Passages
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.weights import Weights
+    from gpt.reading.writing import Sample
     from gpt.storage.curves import Curve
 
 
@@ -85,15 +86,17 @@ class _Question(Options):
 class SampleCall(SampleConfig):
     """The arguments of TrainedGPT.sample."""
 
-    prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
+    prompt: Annotated[str | Sequence[str], Meta()] = field(default="", kw_only=False)
     stop: Annotated[Sequence[str], Meta()] = ()
     unknown: OnUnknown = "fold"
+    data: str | Path = "data"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneSampleCall(SampleCall):
     """The arguments for a single text, for type checkers."""
 
+    prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
     n: Literal[1] = 1
 
 
@@ -158,6 +161,7 @@ class TrainedGPT:
         self.name, self.device = name or stored.name, device
         self._open_device = open_device
         self._learned: dict[Path, Learned] = {}
+        self._passages: dict[tuple[Path, int], Passages] = {}
         self._splits: dict[Path, tuple[Ids, Ids]] = {}
 
     def on(self, device: str) -> TrainedGPT:
@@ -318,29 +322,36 @@ class TrainedGPT:
 
         @overload
         @takes(OneSampleCall)
-        def sample(self, call: OneSampleCall) -> str: ...
+        def sample(self, call: OneSampleCall) -> Sample: ...
 
         @overload
         @takes(SampleCall)
-        def sample(self, call: SampleCall) -> str | list[str]: ...
+        def sample(self, call: SampleCall) -> Sample | list[Any]: ...
 
     @takes(SampleCall)
-    def sample(self, call: SampleCall) -> str | list[str]:
+    def sample(self, call: SampleCall) -> Sample | list[Any]:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
-        sample -n` does.
+        sample -n` does; for a list of prompts, a list with one of these for each.
 
-        The text ends before the first of the texts in `stop`. Notes on unknown characters are
-        logged. Raises TextError for a character that is still unknown, ConfigError for an option
-        out of range, OutOfMemory for texts that do not fit this machine's memory.
+        A text has its `seed`, with which it is written again; `new`, what follows the prompt; and
+        `ended`: "length", "stop", or "copies" if only copies were left to write. It ends before the
+        first of the texts in `stop`. data: the folder of the encoded corpora. Notes on unknown
+        characters are logged. Raises TextError for a character that is still unknown, ConfigError
+        for an option out of range, OutOfMemory for texts that do not fit this machine's memory.
         """
-        from gpt.reading.sampler import GrowingTexts, Sample
+        from gpt.reading.writing import Writing
 
-        prompt = self.known_text(call.prompt, call.unknown)
-        held = GrowingTexts(call.n)
-        for gained in self.stream(prompt, call, call.stop):
-            held.add(gained)
-        texts: list[str] = [Sample(prompt, held.text(number)) for number in range(call.n)]
-        return texts if call.n > 1 else texts[0]
+        prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
+        stream = partial(self.stream, stop=call.stop, unknown=call.unknown, data=Path(call.data))
+        writing = Writing(partial(stream, config=call), prompts)
+        for _ in writing.pieces():
+            pass
+        if writing.failures:
+            raise writing.failures[0]
+        samples: list[Any] = writing.samples
+        if call.n > 1:
+            samples = [samples[at : at + call.n] for at in range(0, len(samples), call.n)]
+        return samples[0] if prompts is not call.prompt else samples
 
     def stream(
         self,
@@ -348,19 +359,33 @@ class TrainedGPT:
         config: SampleConfig,
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
+        data: Path = Path("data"),
+        note: Callable[[str], object] = log_note,
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
-        Raises TextError; OutOfMemory for more samples than fit this machine's memory; ValueError
-        if a text of `stop` is empty.
+        Raises TextError, also if `avoid_copies` needs the training text and it is missing from
+        `data`; OutOfMemory for more samples than fit this machine's memory; ValueError if a text of
+        `stop` is empty.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        known = self.known_text(prompt, unknown)
+        known = self.known_text(prompt, unknown, note=note)
         require_memory(self.config, config.n, len(prompt) + config.length)
+        copies = self._copies(config.avoid_copies, data, note) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
-        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture)
+        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies)
+
+    def _copies(self, most: int, data: Path, note: Callable[[str], object]) -> Passages:
+        """The passages of the training text with one character more than `most`."""
+        from gpt.interface.evaluating import text_to_search
+        from gpt.reading.novelty import Passages
+
+        if (data, most) not in self._passages:
+            train = text_to_search(self, data, "`avoid_copies`", note)
+            self._passages[data, most] = Passages(train, most + 1)
+        return self._passages[data, most]
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
@@ -686,8 +711,8 @@ class TrainedGPT:
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:
-    """Opens a folder of runs (the newest run), a run, a checkpoint's folder, or a model file; if no
-    such path exists, the run of this name in checkpoints/.
+    """Opens a folder of runs (the pinned run, otherwise the newest), a run, a checkpoint's folder,
+    or a model file; if no such path exists, the run of this name in checkpoints/.
 
     step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
     compute logits and stages with torch; if they fail or do not reproduce the probe, the CPU does.
@@ -702,8 +727,8 @@ def load(
 def find_model(
     checkpoints: Path, run: str | None, step: str | SupportsIndex = "best"
 ) -> TrainedGPT:
-    """The run named `run` in `checkpoints`, or the newest if it is None. If no run has that name,
-    `run` may be the path of a run, of a checkpoint's folder or of a model file.
+    """The run named `run` in `checkpoints`; None: the pinned one, otherwise the newest. If no run
+    has that name, `run` may be the path of a run, of a checkpoint's folder or of a model file.
 
     Raises CheckpointError, ConfigError.
     """
