@@ -73,13 +73,15 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
     if form != "html":
         _write(attention, asked, form)
     else:
-        from gpt.heads.glance import glance_at
+        from gpt.heads.attention_map import select
+        from gpt.heads.contributions import glance_at
         from gpt.page.live import live_page
 
         layer, head = _number(asked.layer), _number(asked.head)
         if typed is None and layer is None and head is None:  # an example: the page's own
             page = live_page(model)
         else:
+            select(attention, asked.layer or "all", asked.head or "all")  # checks the options
             glance = glance_at(attention, layer, head)
             page = live_page(model, attention.text, glance.layer, glance.head)
         asked.write_text(page)
@@ -92,8 +94,8 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
 
 def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
     """Writes the chosen part of a map; without --layer and --head, the head that matters most."""
-    from gpt.heads.attention_map import require_memory_for, select
-    from gpt.heads.glance import draw, glance_at
+    from gpt.heads.attention_map import select
+    from gpt.heads.contributions import glance_at
 
     is_several = "all" in (asked.layer, asked.head) or asked.view == "heads"
     default = "all" if is_several else "0"
@@ -102,11 +104,10 @@ def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
     glance = None
     if not is_several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
         glance = glance_at(attention, _number(asked.layer), _number(asked.head))
-        selection = replace(selection, layers=(glance.layer,), heads=(glance.head,))
-    require_memory_for(selection, form)
+        selection = replace(selection, panels=[(glance.layer, glance.head)])
     if form == "text":
         screen = asked.screen(asked.all)
-        data = draw(selection, glance, screen, asked.view, asked.digits, asked.top).encode()
+        data = selection.draw(screen, asked.view, asked.digits, asked.top, glance).encode()
     else:
         assert attention.model is not None
         data, warnings = selection.to_bytes(form, attention.model.origin, asked.ascii)
@@ -116,5 +117,5 @@ def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
 
 
 def _number(name: str | None) -> int | None:
-    """The number of a layer or a head; None for "all"."""
+    """The number of a layer or a head; None if it is not one."""
     return int(name) if name and name.isdecimal() else None

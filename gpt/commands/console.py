@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
@@ -23,6 +24,7 @@ from gpt.words import printable
 
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
+REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 
 
 class ReaderLeft(Exception):
@@ -102,6 +104,23 @@ def check_reader() -> None:
             raise ReaderLeft
 
 
+def collect(pieces: Iterable[str]) -> str:
+    """Joins pieces that are not shown yet; ends when the reader of stdout leaves."""
+    checked, collected = 0.0, list[str]()
+    for piece in pieces:
+        collected.append(piece)
+        if time.monotonic() > checked + REPEATED:
+            check_reader()
+            checked = time.monotonic()
+    return "".join(collected)
+
+
+def check_writable(path: Path) -> None:
+    """Raises StorageError if the file cannot be written, before there is anything to write."""
+    with files.storage_errors(f"write {path}"):
+        path.open("ab").close()
+
+
 def stdout_is_utf8() -> bool:
     """Whether the encoding of stdout is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
@@ -137,11 +156,11 @@ def write(text: str, output: Path | None = None) -> None:
     write_bytes(text.encode("utf-8", "backslashreplace"), output)
 
 
-def write_json(*records: Mapping[str, Any]) -> None:
-    """Writes a line of JSON for each record to stdout. Raises StorageError."""
+def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
+    """Writes a line of JSON for each record to the file or to stdout. Raises StorageError."""
     from gpt.characters import to_json
 
-    write("".join(f"{to_json(record)}\n" for record in records))
+    write("".join(f"{to_json(record)}\n" for record in records), output)
 
 
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:

@@ -65,6 +65,11 @@ def argument(help: str, shown: str = "") -> Meta:
     return Meta(description=help, extra={"argument": True, "shown": shown})
 
 
+def is_argument(field: Field) -> bool:
+    """Whether a field is an argument, not an option."""
+    return any(note.extra and "argument" in note.extra for note in field.notes)
+
+
 class Asked(NamedTuple):
     """The options that the user has given, for a command that completes them itself: on the command
     line, and in the --config file.
@@ -141,7 +146,7 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     show_default = with_flags(shown) if shown else not hidden
     texts: dict[str, Any] = {"help": with_flags(field.help), "show_default": show_default}
     about: Any
-    if any(note.extra and "argument" in note.extra for note in field.notes):
+    if is_argument(field):
         about = typer.Argument(**texts)
     else:
         flag = flag_of(field.name)

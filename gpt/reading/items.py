@@ -20,7 +20,7 @@ NEXT_SEED = 2**32  # between the seeds of two rounds
 
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:
     """Up to config.n items; fewer if the model finds no more. An item that is longer than
-    config.length is not whole. data: the folder of the encoded corpora.
+    config.length is not whole. config: with a seed. data: the folder of the encoded corpora.
 
     Raises TextError if the run's text is not a list, or is gone.
     """
@@ -30,9 +30,10 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
     known = {""}
     for split in ("train", "val"):
         known |= {*model.text(split, data=data).split(separator)}
-    left, seed, rounds = config.n, config.seed, 0
+    left, seed, rounds = config.n, config.seed or 0, 0
+    config = replace(config, n=min(config.n, AT_ONCE), keep_stop=False)
     while left and rounds < MOST_ROUNDS:
-        samples = model.stream("", replace(config, n=min(config.n, AT_ONCE), seed=seed))
+        samples = model.stream("", replace(config, seed=seed), data=data)
         texts = [""] * len(samples.stopped)
         for gained in samples:
             texts = [text + new for text, new in zip(texts, gained, strict=True)]

@@ -43,14 +43,14 @@ def test_windows_and_samples_begin_at_items(separator: str, home: Path) -> None:
 def test_new_items_are_whole_and_not_in_the_text_and_all_different(
     gptx: Gptx, separator: str
 ) -> None:
-    line = ("sample", "-n", "12", "--new", "--temperature", "1", "--checkpoints", "lists")
+    line = ("sample", "-n", "12", "--new", "--seed", "3", "--checkpoints", "lists")
     out = gptx(*line).out
     assert out.endswith(separator)
     items = out.removesuffix(separator).split(separator)
     assert len({*items} - {*NAMES}) == 12
     records = [json.loads(row) for row in gptx(*line, "--json").out.splitlines()]
     assert [record["text"] for record in records] == items
-    assert "leave out the prompt" in gptx(*line, "--prompt", "B").err
+    assert "leave out prompts" in gptx(*line, "--prompt", "B").err
     few = gptx(*line, "--length", "0")
     assert (few.code, few.out) == (0, "")
     assert "note: the model found 0 new items" in few.err

@@ -30,7 +30,7 @@ def model(runs: Path) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        "sample --prompt To --length 30 --json",
+        "sample --prompt To --length 30 --seed 1 --json",
         "attn cat --json",
         "next cat --json",
         "heads corpus.txt --json",
