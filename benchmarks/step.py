@@ -25,7 +25,7 @@ from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.presets import preset
-from gpt.training.fit import SHAPES
+from gpt.training.plan import SHAPES
 
 VOCAB = 65
 

@@ -37,8 +37,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
-from gpt.training.events import Event, Sampled, Saved
-from gpt.training.records import check_tracker
+from gpt.training.events import Event, Sampled, Saved, check_tracker
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
@@ -344,7 +343,7 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     from gpt.interface.trained import TrainedGPT
 
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
-    model.mixture = trainer.counting.mixture(trainer.kept, trainer.device, step)
+    model.mixture = trainer.mixture(trainer.kept, step)
     release_memory()  # frees what the check took
     text = model.sample(length=SAMPLE_LENGTH)
     trainer.run.append("samples", {"step": step, "text": text})

@@ -12,7 +12,7 @@ import pytest
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.config.presets import FITTED, preset
-from gpt.training.fit import (
+from gpt.training.plan import (
     DROPOUT,
     LEAST_STEPS,
     MOST_EPOCHS,

@@ -29,7 +29,7 @@ from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
 from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training import ranks
-from gpt.training.fit import MOST_EPOCHS, Speed, estimate
+from gpt.training.plan import MOST_EPOCHS, Speed, estimate
 from gpt.training.plan import Machine, make_plan, resume_plan, usable_device
 from gpt.vocabulary import Vocabulary
 

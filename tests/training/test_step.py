@@ -22,7 +22,7 @@ from gpt.config.fields import only_fields
 from gpt.config.presets import preset
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.fit import LOGITS, Recipe, fit_memory
+from gpt.training.plan import LOGITS, Recipe, fit_memory
 from gpt.training.optim import Optimizer
 from gpt.training.step import (
     batch_rows,

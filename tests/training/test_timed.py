@@ -20,7 +20,7 @@ from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training import trainer as module
 from gpt.training.events import Evaluated, EvaluatedAtEnd, Event, Stepped, Stopped
-from gpt.training.fit import Speed
+from gpt.training.plan import Speed
 from gpt.training.plan import LATER_PEAK, Machine, resume_plan
 from gpt.training.schedule import learning_rate
 from gpt.training.timing import MOST_MEDIANS
