@@ -20,10 +20,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
+from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import only_fields, require
-from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
-from gpt.config.train import Preset, Tracker
+from gpt.config.train import (
+    LONGEST_FILE,
+    RECORDED,
+    Preset,
+    Tracker,
+    from_toml,
+    override,
+    preset,
+    to_toml,
+)
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import doubts
 from gpt.corpus.sources import corpus_name, known_recipe
@@ -297,7 +305,7 @@ def _count_ahead(
 ) -> Future[tuple[Baseline, Experts | None]]:
     """Starts counting. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
-    values = presets.override(presets.preset(choices.preset, device), choices.asked)
+    values = override(preset(choices.preset, device), choices.asked)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)

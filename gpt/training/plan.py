@@ -18,8 +18,7 @@ import torch
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
-from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
-from gpt.config.train import MOST_STEPS, Changeable
+from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, override, preset
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import PIECES, HeldOut, count_baseline
 from gpt.devices import available_cpus, available_memory, check_device, core_rate, resolve_device

@@ -19,7 +19,7 @@ from typer.main import get_command
 import gpt
 from gpt import commands
 from gpt.characters import cut
-from gpt.config.toml import from_toml
+from gpt.config.train import from_toml
 from gpt.errors import ConfigError
 
 COMMANDS: dict[str, Any] = get_command(commands.make_program()).commands  # type: ignore[attr-defined]

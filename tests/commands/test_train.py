@@ -12,7 +12,7 @@ from conftest import TEXT
 from program import TINY, Gptx
 
 from gpt.checks import Check
-from gpt.config.toml import from_toml
+from gpt.config.train import from_toml
 from gpt.corpus.repeats import RECIPE
 from gpt.reading import probe
 from gpt.storage.run import Run

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gpt.counting.held_out import PIECES, HeldOut
 
 from gpt.counting import tables
 from gpt.counting.baseline import count_ahead, count_baseline, count_experts
-from gpt.counting.held_out import PIECES, HeldOut
 from gpt.counting.mixture import COUNTING_ALONE, Expert, Mixture, log_softmax
 from gpt.counting.tables import count, release_memory
 

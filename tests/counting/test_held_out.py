@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from gpt.counting.held_out import MOST, MOST_NUMBERS, PIECES, HeldOut
 
 

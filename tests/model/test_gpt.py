@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from gpt.training.fit import weights
 from torch import Tensor
 
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
 from gpt.config.model import STAGES
-from gpt.config.presets import PRESETS, preset
+from gpt.config.train import PRESETS, preset
 from gpt.errors import ConfigError
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.gpt import Block
-from gpt.training.fit import weights
 
 SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 

@@ -21,8 +21,7 @@ from gpt.show.terminal import Screen, draw_facts
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
 from gpt.training.card import end_card, plan_card, slower_text, whole_card
-from gpt.training.plan import Speed
-from gpt.training.plan import Plan
+from gpt.training.plan import Plan, Speed
 from gpt.vocabulary import Vocabulary
 
 CLOCK = Clock(seconds=120)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import TEXT, corpus_of, manifest_of
+from gpt.counting.held_out import HeldOut
+from gpt.training.counting import Counting
 
 import gpt
 from gpt.config import ModelConfig, TrainConfig
 from gpt.counting import tables
-from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
 from gpt.errors import NumericsError
@@ -24,7 +25,6 @@ from gpt.model import GPT, initialise
 from gpt.reading.score import character_surprisals
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.training.counting import Counting
 from gpt.training.evaluation import Span, predict_span
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer

@@ -11,7 +11,7 @@ import pytest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.config.presets import FITTED, preset
+from gpt.config.train import FITTED, preset
 from gpt.training.plan import (
     DROPOUT,
     LEAST_STEPS,

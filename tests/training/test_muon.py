@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import TINY
+from gpt.training.muon import FACTORS, MARGIN, Matrices, find_matrices, orthogonalise
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.muon import FACTORS, MARGIN, Matrices, find_matrices, orthogonalise
 from gpt.training.optim import Optimizer
 
 TRAIN = {"matrix_lr": 0.1, "learning_rate": 0.5, "weight_decay": 0.2, "warmup_steps": 0}

@@ -17,9 +17,7 @@ from torch.distributed import HashStore
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, options_of
-from gpt.config.presets import preset
-from gpt.config.toml import from_toml, to_toml
-from gpt.config.train import MOST_STEPS, Changeable
+from gpt.config.train import MOST_STEPS, Changeable, from_toml, preset, to_toml
 from gpt.corpus.corpus import Corpus, encode_corpus, find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.counting import baseline as counting
@@ -29,8 +27,15 @@ from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
 from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training import ranks
-from gpt.training.plan import MOST_EPOCHS, Speed, estimate
-from gpt.training.plan import Machine, make_plan, resume_plan, usable_device
+from gpt.training.plan import (
+    MOST_EPOCHS,
+    Machine,
+    Speed,
+    estimate,
+    make_plan,
+    resume_plan,
+    usable_device,
+)
 from gpt.vocabulary import Vocabulary
 
 PIPE = io.BytesIO()

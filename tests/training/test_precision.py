@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from conftest import TEXT, TINY
+from gpt.training.net import Net
+from gpt.training.precision import compile_net, precision_context, set_determinism
 from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.net import Net
 from gpt.training.optim import Optimizer
-from gpt.training.precision import compile_net, precision_context, set_determinism
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 

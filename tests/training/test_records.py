@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
+from gpt.training.records import check_tracker
 from program import TINY, Gptx
 from ranked import on_ranks
 
@@ -21,7 +22,6 @@ from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training import records as module
 from gpt.training.events import Event, Stepped
-from gpt.training.records import check_tracker
 from gpt.training.trainer import Job, Trainer
 
 

@@ -19,11 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.config.presets import preset
+from gpt.config.train import preset
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.plan import LOGITS, Recipe, fit_memory
 from gpt.training.optim import Optimizer
+from gpt.training.plan import LOGITS, Recipe, fit_memory
 from gpt.training.step import (
     batch_rows,
     check_memory,

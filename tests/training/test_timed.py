@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
+from gpt.training.timing import MOST_MEDIANS
 from ranked import on_ranks
 
 from gpt.storage.manifest import Clock
@@ -20,10 +21,8 @@ from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training import trainer as module
 from gpt.training.events import Evaluated, EvaluatedAtEnd, Event, Stepped, Stopped
-from gpt.training.plan import Speed
-from gpt.training.plan import LATER_PEAK, Machine, resume_plan
+from gpt.training.plan import LATER_PEAK, Machine, Speed, resume_plan
 from gpt.training.schedule import learning_rate
-from gpt.training.timing import MOST_MEDIANS
 from gpt.training.trainer import Job, Trainer
 
 BUDGET = 20.0  # seconds
