@@ -25,7 +25,7 @@ OF_ANOTHER_TYPE: dict[Any, list[Any]] = {
 def wrong_values(option: Field) -> Iterator[Any]:
     """Values that the option does not accept."""
     yield object()
-    if not option.optional:
+    if option.default is not None:
         yield None
     yield from ["other", "", 1] if option.choices else OF_ANOTHER_TYPE[option.type]
     limits = option.limits

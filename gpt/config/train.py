@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -171,9 +172,7 @@ class TrainConfig(Changeable):
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
         named = self.split not in ("", "-") and self.split.isprintable() and self.every != 1
-        require(
-            named, "split", f"{self.split!r} is not last, every:N with N of 2 or more, or a file"
-        )
+        require(named, "split", f"{self.split!r} is not last, every:N with N above 1, or a file")
         unescaped(self.separator)
         check_encoding(self.encoding)
 
@@ -226,12 +225,10 @@ _DEFAULT: dict[str, Any] = {
     "embedding_lr": 5e-3,
     "warmup_steps": 20,
 }
-_CLASSIC_MODEL: dict[str, Any] = {
+_CLASSIC: dict[str, Any] = {
     "position": "learned",
     "activation": "gelu",
     "tied": True,
-}
-_CLASSIC_TRAINING: dict[str, Any] = {
     "learning_rate": 1e-3,
     "min_lr": 1e-4,
     "warmup_steps": 100,
@@ -273,12 +270,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
     "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},
     "classic": {
-        "cpu": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, "batch_size": 12},
-        "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
+        "cpu": {**_CLASSIC, "batch_size": 12},
+        "cuda": {**_CLASSIC, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
-#: Presets and their options that gpt/training/plan.py adapts to the corpus and the time; on a GPU it
-#: keeps layers, heads and width. It adapts the micro-batch of every preset.
+#: Presets and their options that gpt/training/plan.py adapts to the corpus and the time; on a GPU
+#: it keeps layers, heads and width. It adapts the micro-batch of every preset.
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
@@ -290,17 +287,16 @@ DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
 MINUTES = {"default": 2.0}
 
 
-def preset(name: str, device: str) -> dict[str, Any]:
-    """Field -> value in a preset for a device ("cpu", "cuda", "mps")."""
-    return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
-
-
-def override(values: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A preset's values, updated by the given ones; only rotary positions keep previous_heads."""
-    combined = {**values, **asked}
-    if combined.get("position", "rotary") != "rotary" and "previous_heads" not in asked:
-        combined.pop("previous_heads", None)
-    return combined
+def preset(
+    name: str, device: str, asked: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Field -> value in a preset for a device ("cpu", "cuda", "mps"), and the values asked for; only
+    rotary positions keep previous_heads.
+    """
+    values = {**PRESETS[name]["cpu" if device == "cpu" else "cuda"], **asked}
+    if values.get("position", "rotary") != "rotary" and "previous_heads" not in asked:
+        values.pop("previous_heads", None)
+    return values
 
 
 #: What a run records beside its options: name -> (type, comment). A resumed run with another value

@@ -28,7 +28,6 @@ from gpt.config.train import (
     Preset,
     Tracker,
     from_toml,
-    override,
     preset,
     to_toml,
 )
@@ -305,7 +304,7 @@ def _count_ahead(
 ) -> Future[tuple[Baseline, Experts | None]]:
     """Starts counting. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
-    values = override(preset(choices.preset, device), choices.asked)
+    values = preset(choices.preset, device, choices.asked)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
