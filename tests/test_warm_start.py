@@ -16,6 +16,7 @@ from ranked import on_ranks
 
 import gpt
 from gpt.config import ModelConfig, RunConfig, TrainConfig
+from gpt.config.train import preset as preset_values
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.preparing import Texts, begin_run
 from gpt.interface.trained import find_model, read_checkpoint

@@ -290,7 +290,7 @@ MINUTES = {"default": 2.0}
 def preset(
     name: str, device: str, asked: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Field -> value in a preset for a device ("cpu", "cuda", "mps"), and the values asked for; only
+    """Field -> value in a preset for a device ("cpu", "cuda", "mps"), and those asked for; only
     rotary positions keep previous_heads.
     """
     values = {**PRESETS[name]["cpu" if device == "cpu" else "cuda"], **asked}

@@ -2,10 +2,9 @@
 n-grams on the validation text, which a trained model has to beat.
 
 n-grams predict counted text far too well, and so does a GPT a text that it has read several times.
-So the GPT does not learn some pieces of the training split (HeldOut), to which the gate is fitted.
-Text just before and after a piece is similar, too: names and subjects repeat, more than in new
-text. So the counts with which the gate is fitted leave out the pieces and a margin around each. The
-counts used later to predict include everything.
+So the gate is fitted to pieces of the training split that neither has learned (HeldOut). Text just
+before and after a piece is similar, too, so the counts for the fit also leave out a margin around
+each piece. The counts used later to predict include everything.
 """
 
 from __future__ import annotations
@@ -94,9 +93,8 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Experts:
-    """The counting experts of a training. whole: of all text, which predicts. held: (T, V)
-    log-probabilities of the T held-out characters, in float32, by an expert that has not counted
-    them (gpt/counting/held_out.py); the gate is fitted to these.
+    """The counting experts of a training. whole: of all text. held: (T, V) log-probabilities of the
+    T held-out characters, in float32, by an expert that has not counted them.
     """
 
     whole: Expert
@@ -144,14 +142,12 @@ def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None =
 def count_baseline(
     train: Ids, val: Ids, vocab_size: int, levels: Iterable[Level] | None = None
 ) -> Baseline:
-    """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … ORDERS.
+    """Mean nats per character of `val`, whose first one is only context, under n-grams of `train`,
+    for the orders 1 … ORDERS. levels: those of `train`; None: count them now.
 
-    levels: those of `train`; None: count them now.
-
-    `val` needs two characters: its first one is only context, as for a GPT. For a long text, only
-    the last MOST_CHARACTERS of `train` are counted, and only the first MOST_VAL characters of `val`
-    after its first one are scored. The scored text also chooses the best order, which makes the
-    baseline a little too strong, never too weak.
+    For a long text, only the last MOST_CHARACTERS of `train` are counted, and the first MOST_VAL of
+    `val` scored. The scored text also chooses the best order, which makes the baseline a little too
+    strong, never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
     if levels is None:
@@ -163,10 +159,7 @@ def count_baseline(
 
 def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -> Iterator[Array]:
     """(len(val) − 1,) for each of the orders 1, 2, … of `train`: the probability of each character
-    after the first one of `val`. `val` counts as the continuation of `train`.
-
-    Order n counts how often each n-gram occurs; lower orders count how many distinct characters
-    precede each n-gram (gpt/counting/mixture.py has the formula).
+    after the first one of `val`, the continuation of `train` (the formula is in mixture.py).
     """
     text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score

@@ -1,9 +1,8 @@
 """Fits the gate that mixes counting's predictions with a GPT's.
 
 The GPT trains on its own loss, as if it were alone. If a gate learned at the same time, it would
-ignore the GPT, as counting is better at first, and the GPT would get no gradient. So the gate is
-fitted afterwards, on text that neither of them has learned (HeldOut). Both together are a
-log-linear model, so the fit is a convex problem, which Newton's method solves.
+ignore the GPT, as counting is better at first, and the GPT would get no gradient. Both together are
+a log-linear model, so the fit is a convex problem, which Newton's method solves.
 """
 
 from __future__ import annotations
@@ -36,9 +35,7 @@ ENOUGH = 1e-10  # stop if the next step would gain less, in nats
 
 class Counting:
     """The counting of a training. Counts the (n,) ids of the training split, unless experts are
-    given.
-
-    held: the text that the gate is fitted to; None for a model without counting.
+    given. held: the text that the gate is fitted to; None for a model without counting.
     """
 
     def __init__(self, ids: Ids, config: ModelConfig, experts: Experts | None = None) -> None:
@@ -60,9 +57,9 @@ class Counting:
         return f"counts n-grams up to {orders}, not {asked}: this text has too many different ones"
 
     def mixture(self, step: int, predict: Predict) -> Mixture | None:
-        """The expert with a gate, the one that best predicts the held-out text together with the
-        model at this step; None without counting. At step 0, and if the model's logits are not
-        finite, the gate lets counting predict alone.
+        """The expert with the gate that best predicts the held-out text together with the model at
+        this step; None without counting. At step 0, and if the model's logits are not finite, the
+        gate lets counting predict alone.
         """
         release_memory()
         if self.experts is None or self.held is None:

@@ -135,12 +135,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Machine:
-    """The properties of the training machine that a plan depends on.
-
-    rate: estimated operations per second of training, of all ranks together. memory: free bytes;
-    None if the system does not report it. environment: versions and hardware that a bit-exact
-    repetition needs besides the options. low: whether these CPUs compute products of bfloat16 much
-    faster.
+    """What a plan depends on. rate: estimated operations per second of training, of all ranks
+    together. memory: free bytes; None if the system does not report it. environment: versions and
+    hardware that a bit-exact repetition needs besides the options. low: whether these CPUs compute
+    products of bfloat16 much faster.
     """
 
     device: str
@@ -151,8 +149,8 @@ class Machine:
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """Measures this machine, with the device that `usable_device` returns; of several ranks,
-        the slowest one sets the rate. Raises ConfigError.
+        """Measures this machine; of several ranks, the slowest one sets the rate. Raises
+        ConfigError.
         """
         device, size = usable_device(device), ranks.world_size()
         if "OMP_NUM_THREADS" not in os.environ:
@@ -356,11 +354,9 @@ def _complete(
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model's shape and how it learns, and what decides it.
-
-    fixed: options that the user has set. fitted: whether the corpus limits the steps, and decides
-    shape and dropout. train_characters: to train on. val_characters: to predict in the validation
-    split. longest_context: the largest block_size that the corpus allows.
+    """A model's shape and how it learns, and what decides it. fixed: options that the user has set.
+    fitted: whether the corpus limits the steps, and decides shape and dropout. val_characters: to
+    predict in the validation split. longest_context: the largest block_size.
     """
 
     model: ModelConfig

@@ -95,6 +95,7 @@ class Timing:
         self.spent: dict[str, float] = defaultdict(float)
         self._mark = self.clock() if began is None else began
         self._newest: deque[float] = deque(maxlen=NEWEST)
+        self._was_long, self._left_out = False, 0.0  # the last step, and seconds of it
         self._planned, self._measured = speed.step, set[str]()
 
     def lap(self, what: str) -> float:
@@ -107,12 +108,21 @@ class Timing:
         return seconds
 
     def step(self) -> float:
-        """Seconds since the last call, for a step: at most MOST_MEDIANS median ones."""
-        seconds = counted = self.lap("steps")
+        """Seconds since the last call, for a step: at most MOST_MEDIANS median ones, as the machine
+        was suspended if it took longer. If the next step is as long, steps have become slower, and
+        what was left out counts after all.
+        """
+        seconds, most = self.lap("steps"), math.inf
         if len(self._newest) >= ENOUGH:
-            counted = min(seconds, MOST_MEDIANS * median(self._newest))
+            most = MOST_MEDIANS * median(self._newest)
+        counted, is_long = seconds, seconds > most
+        if is_long and self._was_long:
+            counted, self._left_out = seconds + self._left_out, 0.0
+        elif is_long:
+            counted, self._left_out = most, seconds - most
+        self._was_long = is_long
         self.spent["steps"] += counted - seconds
-        self._newest.append(counted)
+        self._newest.append(min(seconds, most))
         return counted
 
     def measured(self, **seconds: float) -> None:

@@ -236,9 +236,19 @@ class Trainer:
         self.timing.measured(fitting=fitting, character=reading / read)
         self._check(losses.nats, before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
-        event = Evaluated(
+        train_loss = total / max(1, count)
+        self._log(
+            fitting + reading,
+            train_loss=train_loss,
+            val_loss=losses.nats,
+            gpt_loss=losses.gpt,
+            val_characters=read,
+            learning_rate=learning_rate(now.train, now.step, now.clock),
+            seconds=round(now.seconds, 3),
+        )
+        return Evaluated(
             step=now.step,
-            train_loss=total / max(1, count),
+            train_loss=train_loss,
             val_loss=losses.nats,
             best_step=now.best_step,
             since_best=now.since_best,
@@ -246,17 +256,6 @@ class Trainer:
             of=of,
             gpt_loss=losses.gpt,
         )
-        self._log(
-            fitting + reading,
-            step=now.step,
-            train_loss=event.train_loss,
-            val_loss=losses.nats,
-            gpt_loss=losses.gpt,
-            val_characters=read,
-            learning_rate=learning_rate(now.train, now.step, now.clock),
-            seconds=round(now.seconds, 3),
-        )
-        return event
 
     def _evaluate_at_end(self) -> Iterator[Event]:
         """Evaluates the best step on the whole split or, with a time budget, on what END_SHARE of
@@ -282,23 +281,18 @@ class Trainer:
         self.manifest = replace(
             self.manifest, final_loss=losses.nats, final_characters=most, gpt_loss=losses.gpt
         )
-        self._log(
-            seconds,
-            step=now.step,
-            best_step=step,
-            final_loss=losses.nats,
-            gpt_loss=losses.gpt,
-            val_characters=most,
-        )
+        final = {"final_loss": losses.nats, "gpt_loss": losses.gpt, "val_characters": most}
+        self._log(seconds, best_step=step, **final)
         if ranks.is_first():
             self.run.replace_manifest(self.manifest)
         yield EvaluatedAtEnd(step, losses.nats, most, of, losses.gpt)
 
-    def _log(self, seconds: float, /, **record: float | None) -> None:
-        """Records an evaluation and its duration in seconds; values that are None are left out."""
+    def _log(self, duration: float, **record: float | None) -> None:
+        """Records an evaluation, which took so many seconds; values that are None are left out."""
         known = {name: value for name, value in record.items() if value is not None}
-        known["elapsed"] = round(self.manifest.elapsed, 3)
-        self.records.add("metrics", known | {"evaluation_seconds": round(seconds, 3)})
+        times = {"elapsed": self.manifest.elapsed, "evaluation_seconds": duration}
+        rounded = {name: round(seconds, 3) for name, seconds in times.items()}
+        self.records.add("metrics", {"step": self.manifest.step, **known, **rounded})
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
