@@ -43,7 +43,6 @@ from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
 MOST_NAMED = 3  # texts that a note names
-COUNTED_AT_ONCE = 2**18  # ids
 
 
 @dataclass(frozen=True)
@@ -97,15 +96,6 @@ class Corpus:
                 f"context of {block_size}; {remedy}, or `split='last'`"
             )
         return parts
-
-
-def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
-    """(vocab_size,) how often each character occurs."""
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for first in range(0, len(ids), COUNTED_AT_ONCE):
-        counts += np.bincount(ids[first : first + COUNTED_AT_ONCE], minlength=vocab_size)
-        cache.release_pages(ids)
-    return counts
 
 
 def build_vocabulary(

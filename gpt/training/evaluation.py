@@ -46,12 +46,11 @@ def evaluate(
 def evaluate_with_progress(
     model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[float | Losses]:
-    """Computes the losses over ids, in windows of block_size that do not overlap. Yields the share
-    that is done, at the end the losses.
+    """Computes the losses over ids, of which the first is context only, in windows of block_size
+    that do not overlap. Yields the share that is done, at the end the losses.
 
-    The first id is context only; the last window may be shorter. most: how many characters to
-    predict, in evenly spread windows of the split; 0: all. No dropout, float32. The ranks share the
-    windows; all get the result and yield equally often.
+    most: how many characters to predict, in evenly spread windows of the split; 0: all. No dropout,
+    float32. The ranks share the windows; all get the result and yield equally often.
     """
     block_size, gpt, together = model.config.block_size, 0.0, 0.0
     rows = windows_together(model.config, device)
@@ -88,11 +87,8 @@ def windows_together(config: ModelConfig, device: str) -> int:
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[Span]:
-    """The start and length of each window; every character of it but the first is predicted.
-
-    The windows cover the whole split (`total` characters after the first one). If `most` allows
-    fewer characters, they are evenly spread. A pure function, so all evaluations of a run read the
-    same windows.
+    """The starts and the length of windows, each predicted from its second character on: all of a
+    split (`total` characters after the first one) or, if `most` allows fewer, evenly spread ones.
     """
     read, whole = characters_read(total, block, most), total // block
     if read == total:

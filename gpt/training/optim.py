@@ -42,9 +42,8 @@ MARGIN = 1.01  # the norm is multiplied by this, so that rounding brings no sing
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
-    Weight decay applies to matrices, not to gains and biases. The token embedding and the output
-    may have their own learning rate. clock: that of a run with a time budget; the trainer sets it
-    before each step.
+    Weight decay applies to matrices alone. Embedding and output may have their own learning rate.
+    clock: that of a run with a time budget; the trainer sets it before each step.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
@@ -71,15 +70,11 @@ class Optimizer:
             betas=(config.beta1, config.beta2),
             fused=next(model.parameters()).device.type in ("cpu", "cuda"),
         )
+        self.param_groups = self._adamw.param_groups  # of AdamW; "peak": the highest rate
 
     def moments(self, parameter: Tensor) -> tuple[str, ...]:
         """The names of the tensors in `state` that have the parameter's shape."""
         return MOMENTS[:1] if parameter in self._muon.state else MOMENTS
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups of AdamW, as in torch; "peak" is the highest learning rate."""
-        return self._adamw.param_groups
 
     def state(self, parameter: Tensor) -> dict[str, Any]:
         """The optimizer's state for one parameter, to read or to set: "step" and its moments."""
@@ -106,10 +101,9 @@ class Optimizer:
 
 
 def _spare_the_compiler() -> None:
-    """Keeps torch's optimizers from importing torch's compiler: 1.4 CPU seconds and 70 MB.
-
-    These functions import it at their first call, unless they are marked as excluded from compiled
-    code; no optimizer is compiled here. If a newer torch uses another mark, it imports as usual.
+    """Keeps torch's optimizers from importing torch's compiler (1.4 CPU seconds and 70 MB) at the
+    first call of these functions: they are marked as excluded from compiled code. No optimizer is
+    compiled here. If a newer torch uses another mark, it imports as usual.
     """
     for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
         function = getattr(method, "__wrapped__", None)

@@ -84,11 +84,9 @@ ORTHOGONALISING, LOW_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
 
 @dataclass(frozen=True)
 class Plan:
-    """The planned training, and facts for the card. Losses in nats per character.
-
-    environment: this process's; the manifest has that of the run's start. steps: in all; with a
-    time budget, an estimate. longer: whether the time is the preset's, so that the user may want
-    more.
+    """The planned training. environment: this process's; the manifest has that of the run's start.
+    steps: in all; with a time budget, an estimate. longer: whether the time is the preset's, so
+    that the user may want more.
     """
 
     corpus: Corpus
@@ -193,12 +191,11 @@ def make_plan(
     baseline: Baseline | None = None,
     parent: Parent | None = None,
 ) -> Plan:
-    """Plans a new run: the preset's values, overridden by the given ones; `minutes` fits the run to
-    a time. The preset default takes MINUTES unless steps are given.
+    """Plans a new run: the preset's values, overridden by those asked for. `minutes` fits it to a
+    time. A pure function of its arguments, so all ranks make the same plan.
 
-    A pure function of its arguments, so all ranks make the same plan. baseline: counting's loss;
-    None: count now. parent: the model whose weights the run starts with; `asked` then has all
-    options of its layout. Raises ConfigError, TextError, OutOfMemory.
+    baseline: counting's loss; None: count now. parent: the model whose weights the run starts with;
+    `asked` then has all options of its layout. Raises ConfigError, TextError, OutOfMemory.
     """
     longer = False
     if "steps" in asked:

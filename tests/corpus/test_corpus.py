@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpt.config import TrainConfig
 from gpt.corpus import corpus as module
 from gpt.corpus import text as texts
-from gpt.corpus.corpus import Corpus, character_counts, encode_corpus, reopen_corpus
+from gpt.corpus.corpus import Corpus, encode_corpus, reopen_corpus
 from gpt.corpus.encodings import unix_lines
 from gpt.corpus.sources import Source
 from gpt.errors import TextError
@@ -316,11 +316,6 @@ def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
 def test_text_too_short_for_any_block_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="even `block_size=1` needs two characters in each split"):
         corpus_of("abc" * 3, tmp_path).split(0.1, block_size=1)
-
-
-def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COUNTED_AT_ONCE", 3)
-    assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
 
 
 def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other(
