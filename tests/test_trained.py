@@ -79,8 +79,8 @@ def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
 def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
         trained.sample("the é")
-    continued = trained.sample("the é", unknown="skip", length=30)
-    assert continued[-30:] == trained.sample("the ", length=30)[-30:]
+    continued = trained.sample("the é", unknown="skip", length=30, seed=1)
+    assert continued[-30:] == trained.sample("the ", length=30, seed=1)[-30:]
 
 
 def test_heads_take_the_advice_for_unknown_characters(trained: TrainedGPT) -> None:
@@ -136,7 +136,7 @@ def test_example_text_is_always_a_part_of_the_text(
 
 
 def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> None:
-    config = SampleConfig(length=60, n=2)
+    config = SampleConfig(length=60, n=2, seed=1)
     prompts = ("the cat", "a mat", "no")
     alone = [list(trained.stream(prompt, config)) for prompt in prompts]
     streams = [trained.stream(prompt, config) for prompt in prompts]
@@ -167,10 +167,12 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
 @pytest.mark.parametrize("used", [False, True])
 def test_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> None:
     if used:
-        samples = trained.stream("the", SampleConfig(length=9))
+        samples = trained.stream("the", SampleConfig(length=9, seed=1))
         next(samples)
     for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
-        assert other.sample("the cat", length=20) == trained.sample("the cat", length=20)
+        assert other.sample("the cat", length=20, seed=1) == trained.sample(
+            "the cat", length=20, seed=1
+        )
         assert other.stored.digest == trained.stored.digest
 
 
@@ -257,7 +259,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(
 def test_generated_texts_that_do_not_fit_in_memory_are_refused(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.reading.sampler.available_memory", lambda: 8 * 2 * 100)
+    monkeypatch.setattr("gpt.reading.writing.available_memory", lambda: 8 * 2 * 100)
     assert len(trained.sample("the", n=2, length=100)) == 2
     with pytest.raises(OutOfMemory, match=r"2 texts of 100 bytes .* smaller `length` or `n`"):
         trained.sample("the", n=2, length=10**12)
@@ -273,7 +275,7 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     same = trained.eval(text, against=trained).paired
     assert (same.difference, same.first) == (0, pytest.approx(trained.eval(text).nats))
-    assert "previous" in trained.heads(text).to_numpy()
+    assert "back" in trained.heads(text).to_numpy()
 
 
 def test_heads_take_a_text(tiny: Checkpoint) -> None:

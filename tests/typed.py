@@ -5,16 +5,17 @@ mypy reports an ignored error that does not occur. Nothing here is run.
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import gpt
 from gpt.interface.evaluating import Evaluation
 from gpt.interface.listing import Runs, SavedRun
+from gpt.reading.writing import Sample
 
 
 def generate(run: gpt.TrainedGPT) -> None:
-    assert_type(run.sample("a", length=3, temperature=0.5, top_k=None, seed=2), str)
-    assert_type(run.sample("a", n=3, stop=["."]), str | list[str])
+    assert_type(run.sample("a", length=3, temperature=0.5, top_k=None, seed=2), Sample)
+    assert_type(run.sample("a", n=3, stop=["."]), Sample | list[Any])
     run.next("a", temperature=1.0, min_p=0.1)
     run.sample("a", lenght=3)  # type: ignore[call-overload]
     run.sample("a", length="3")  # type: ignore[call-overload]

@@ -28,6 +28,10 @@ class RunsOptions(OutputOptions):
         argument("A run to show; or several to compare, as names or patterns such as 'lr-*'."),
     ] = ()
     output: Annotated[Path | None, option("File for the comparison: .csv, .json or .txt.")] = None
+    use: Annotated[
+        str | None,
+        option("Pin this run: every command takes it unless --run names another; newest: unpin."),
+    ] = None
     options: Annotated[bool, option("Show every option of a run with what it means.")] = False
     checkpoints: Checkpoints = Path("checkpoints")
 
@@ -40,9 +44,22 @@ def command(asked: RunsOptions) -> None:
     """
     from gpt.storage.comparison import compare_runs
     from gpt.storage.overview import RunTable, overview_of
-    from gpt.storage.runs import all_runs, find_run, find_runs, is_pattern, read_manifests
+    from gpt.storage.runs import (
+        all_runs,
+        find_run,
+        find_runs,
+        is_pattern,
+        pin_run,
+        read_manifests,
+    )
 
     names = asked.names
+    if asked.use is not None:
+        refuse_if(bool(names), "--use: takes one name, and shows no run")
+        pin_run(asked.checkpoints, None if asked.use == "newest" else asked.use)
+        how = "the newest" if asked.use == "newest" else "pinned; gptx runs --use newest unpins it"
+        console.say(f"run: {find_run(asked.checkpoints).name}, {how}")
+        return
     refuse_if(asked.path is not None and not names, "-o needs names of runs; '*' is all")
     form: Form = asked.form(get_args(Form))
     if names:

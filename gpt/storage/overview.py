@@ -18,6 +18,7 @@ from gpt.storage.losses import compared_with_counting, counting_record, no_bette
 from gpt.storage.manifest import CorpusId, Manifest, Parent
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run, step_folder
+from gpt.storage.runs import pinned_run
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
@@ -51,10 +52,13 @@ class RunTable(Result):
 
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []
-        for run, manifest in self.entries:
+        for number, (run, manifest) in enumerate(self.entries, start=1):
+            mark = " (newest)" if 1 < number == len(self.entries) else ""
+            if run == pinned_run(run.path.parent):
+                mark += " (pinned)"
             sources = manifest.corpus.sources
             row = {
-                "run": run.name,
+                "run": run.name + mark,
                 "saved": _saved(run, manifest.step),
                 "trained": "imported" if manifest.imported else duration(manifest.elapsed),
                 "loss": manifest.shown_loss[0],
@@ -62,8 +66,6 @@ class RunTable(Result):
                 "text": cut(first_few(sources, 3, ", "), LONGEST_NAMES),
             }
             rows.append(row)
-        if len(rows) > 1:
-            rows[-1]["run"] = f"{self.entries[-1][0].name} (newest)"
         return rows
 
     def sentence(self, all: bool = False) -> str:

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from browsing import OpenFile, expect_csv, saved, settled
 from conftest import train_tiny
-from gpt.page.exports import to_csv
-from gpt.page.selection import select
 from pages import HOSTILE
 from random_models import random_file
 
 import gpt
+from gpt.heads.attention_map import select
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import window_start
@@ -227,7 +226,7 @@ def test_saves_what_the_command_writes(page: Page, run: TrainedGPT) -> None:
         page.locator(f"[data-stage={stage}]").click()
         settled(page)
         selection = select(run.attn(TEXT), "0", "1", name)  # type: ignore[arg-type]
-        expect_csv(page, to_csv(selection), 2e-5)
+        expect_csv(page, selection.to_csv(), 2e-5)
     words = "".join(ElementTree.fromstring(saved(page, "svg")).itertext())
     assert run.stored.title in words
     assert "÷ √d of head 1 of layer 0" in words

@@ -109,7 +109,7 @@ def on(trained: TrainedGPT, open_device: Callable[[], Any]) -> TrainedGPT:
 
 def text_of(model: TrainedGPT, n: int = 1) -> list[list[str]]:
     """The characters that each step adds."""
-    return list(model.stream("the cat", SampleConfig(length=45, n=n)))
+    return list(model.stream("the cat", SampleConfig(length=45, n=n, seed=1)))
 
 
 TEXT_OF_THREE_WINDOWS = (TEXT * 9)[:40]
@@ -194,7 +194,7 @@ def test_a_device_that_does_not_open_is_tried_once(
 
     model = on(trained, fail)
     for _ in range(2):
-        assert model.sample("the", length=20) == trained.sample("the", length=20)
+        assert model.sample("the", length=20, seed=1) == trained.sample("the", length=20, seed=1)
     assert (len(tries), len(caplog.messages)) == (1, 1)
 
 
@@ -241,6 +241,6 @@ def test_numpy_computes_float64_and_whatever_has_a_hook(trained: TrainedGPT) -> 
 def test_each_stream_at_the_same_time_has_a_decoder_of_the_device(trained: TrainedGPT) -> None:
     device = Device(trained)
     model = on(trained, lambda: device)
-    first, second = (model.stream("the", SampleConfig(length=5)) for _ in range(2))
+    first, second = (model.stream("the", SampleConfig(length=5, seed=1)) for _ in range(2))
     next(first), next(second)
     assert "make_twin" in device.asked

@@ -159,7 +159,7 @@ def test_outcome_has_numbers_for_programs() -> None:
     part = outcome_record("tale-1", in_part())
     assert (part["val_nats"], part["val_characters"], part["val_split"]) == (2.25, 19_968, 111_539)
     assert (part["elapsed"], part["minutes"]) == (121.0, 2.0)
-    whole = outcome_record("tale-1", in_part(whole_loss=2.375))
+    whole = outcome_record("tale-1", in_part(final_loss=2.375, final_characters=111_539))
     assert (whole["val_nats"], whole["val_characters"]) == (2.375, 111_539)
     unevaluated = outcome_record("tale-1", manifest(best_loss=None, best_step=None))
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
