@@ -23,7 +23,7 @@ import torch
 from measure import configs, in_turns, split_ids, training
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.presets import preset
+from gpt.config.train import preset
 from gpt.devices import let_threads_sleep
 from gpt.training.evaluation import evaluate
 

@@ -96,9 +96,8 @@ def training(
 ) -> Iterator[tuple[GPT, float]]:
     """Trains a new model without end: after each step, the model and the step's loss."""
     from gpt.model import GPT, initialise
-    from gpt.training.net import Net
     from gpt.training.optim import Optimizer
-    from gpt.training.step import train_step
+    from gpt.training.step import Net, train_step
 
     model = GPT(model_config)
     initialise(model, config.seed)

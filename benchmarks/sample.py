@@ -81,7 +81,7 @@ def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
     """Characters a second, CPU seconds a character, seconds to the first character."""
     from gpt.config import ModelConfig
     from gpt.config.fields import only_fields
-    from gpt.config.presets import preset
+    from gpt.config.train import preset
 
     classic = only_fields(ModelConfig, preset("classic", "cpu"))
     config = ModelConfig(vocab_size=65, **{**classic, **SHAPES[model]})

@@ -24,8 +24,8 @@ from measure import configs, in_turns, sgemm_rate, training
 from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.presets import preset
-from gpt.training.fit import SHAPES
+from gpt.config.train import preset
+from gpt.training.plan import SHAPES
 
 VOCAB = 65
 

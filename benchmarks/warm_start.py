@@ -21,7 +21,7 @@ from typing import Any
 import gpt
 
 OPTIONS = "n_layer=1 n_head=4 n_embd=64 block_size=64 batch_size=8 counting=0 dropout=0.1"
-EPOCHS = 25  # MOST_EPOCHS in gpt/training/fit.py
+EPOCHS = 25  # MOST_EPOCHS in gpt/training/plan.py
 
 
 def options_in(text: str) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import error_with_flags, fields_of, only_fields, with_flags
-from gpt.config.presets import PRESETS, preset
-from gpt.config.toml import from_toml, to_toml
+from gpt.config.train import PRESETS, from_toml, preset, to_toml
 from gpt.errors import ConfigError, TextError
 
 

@@ -17,7 +17,7 @@ import torch
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
 from gpt.config.model import Activation, Attention, Position
-from gpt.config.presets import PRESETS
+from gpt.config.train import PRESETS
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
 

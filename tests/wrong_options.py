@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from gpt.config.fields import Field, options_of
 
@@ -25,7 +26,7 @@ OF_ANOTHER_TYPE: dict[Any, list[Any]] = {
 def wrong_values(option: Field) -> Iterator[Any]:
     """Values that the option does not accept."""
     yield object()
-    if not option.optional:
+    if NoneType not in get_args(get_args(option.annotation)[0]):
         yield None
     yield from ["other", "", 1] if option.choices else OF_ANOTHER_TYPE[option.type]
     limits = option.limits

@@ -17,7 +17,7 @@ import typer
 from msgspec import Meta
 
 from gpt.commands import HELP_ALL, console
-from gpt.config import ModelConfig, SampleConfig, TrainConfig, presets
+from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
     KINDS,
     Field,
@@ -27,6 +27,7 @@ from gpt.config.fields import (
     options_of,
     with_flags,
 )
+from gpt.config.train import DEFAULTS, LONGEST_FILE, RECORDED, from_toml
 from gpt.errors import ConfigError, TextError
 from gpt.words import short_repr
 
@@ -139,8 +140,8 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     several = field.type == tuple[str, ...]
     default = None if several else field.default
     shown = field.shown
-    if field.name in presets.SHOWN:
-        shown = str(presets.SHOWN[field.name])
+    if field.name in DEFAULTS:
+        shown = str(DEFAULTS[field.name])
     has_negative = kind in PANELS and field.type is bool
     hidden = default in (None, "") or (default is False and not has_negative)
     show_default = with_flags(shown) if shown else not hidden
@@ -172,8 +173,6 @@ def read_config(path: Path, options: Mapping[str, Field], repeats: bool = False)
     repeats: the command can repeat a run, so the file may have what a run records (RECORDED).
     Raises ConfigError for any other name and for a value that the option does not accept.
     """
-    from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml
-
     where = f"--config {path}"
     try:
         stored = from_toml(console.read_text(os.path.abspath(path), LONGEST_FILE), str(path))

@@ -14,7 +14,7 @@ from gpt.commands.progress import one_report, progress_bar, run_training
 from gpt.commands.shared import OutputOptions, note, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
-from gpt.config.toml import RECORDED
+from gpt.config.train import RECORDED
 from gpt.devices import let_threads_sleep
 
 if TYPE_CHECKING:

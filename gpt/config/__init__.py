@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpt.config.model import DrawnStage, ModelConfig, ModelOptions, Stage
-from gpt.config.questions import (
+from gpt.config.model import (
     Ablation,
     AttnConfig,
+    DrawnStage,
     EvalConfig,
     HeadsConfig,
+    ModelConfig,
+    ModelOptions,
+    Stage,
     Unknown,
     WhyConfig,
 )

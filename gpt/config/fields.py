@@ -75,13 +75,12 @@ def option(help: str, shown: str | None = None) -> Meta:
 class Field:
     """One field of an option class.
 
-    type: int, float, bool, str, Path or a Literal; optional: whether None is a value, too.
-    annotation: the field's, whole; notes: its Metas. A field without default has MISSING.
+    type: int, float, bool, str, Path or a Literal. annotation: the field's, whole; notes: its
+    Metas. A field without default has MISSING.
     """
 
     name: str
     type: Any
-    optional: bool
     default: Any
     annotation: Any
     notes: tuple[Meta, ...]
@@ -166,22 +165,20 @@ class Options:
 def fields_of(kind: type) -> Mapping[str, Field]:
     """Name -> field of an option class, in order; also of fields that are no options."""
     hints = get_type_hints(kind, include_extras=True)
-    by_name = {
-        field.name: _field(field.name, field.default, hints[field.name]) for field in fields(kind)
-    }
-    return MappingProxyType(by_name)
+    known = [_field(field.name, field.default, hints[field.name]) for field in fields(kind)]
+    return MappingProxyType({field.name: field for field in known})
 
 
 def _field(name: str, default: Any, annotation: Any) -> Field:
-    kind, optional, notes = annotation, False, list[Meta]()
+    kind, notes = annotation, list[Meta]()
     while True:
         if get_origin(kind) is Annotated:
             kind, *more = get_args(kind)
             notes += more
         elif NoneType in get_args(kind):
-            kind, optional = next(part for part in get_args(kind) if part is not NoneType), True
+            kind = next(part for part in get_args(kind) if part is not NoneType)
         else:
-            return Field(name, kind, optional, default, annotation, tuple(notes))
+            return Field(name, kind, default, annotation, tuple(notes))
 
 
 def options_of(kind: type) -> dict[str, Field]:
@@ -244,9 +241,8 @@ def _as_flag(option: re.Match[str]) -> str:
 def takes(
     kind: Callable[Keywords, Kind],
 ) -> Callable[[Callable[[Owner, Kind], Result]], Callable[Concatenate[Owner, Keywords], Result]]:
-    """Gives a method of one object of an option class the fields of this class as keywords, typed
-    for checkers and editors; help() lists them with their help texts. The method gets the object
-    that they make. Raises ConfigError for a wrong value, TypeError for a wrong keyword.
+    """Gives a method of one object of an option class the fields of this class as keywords; help()
+    lists them. Raises ConfigError for a wrong value, TypeError for a wrong keyword.
     """
 
     def decorate(
@@ -266,9 +262,8 @@ def takes(
 def takes_given(
     kind: Callable[Keywords, object], shown: Mapping[str, object] = MappingProxyType({})
 ) -> Callable[[Callable[[dict[str, Any]], Result]], Callable[Keywords, Result]]:
-    """Like `takes`, for a function that completes the options by presets: it gets a dictionary of
-    those that its caller has given, each checked alone. shown: name -> what help() shows as a
-    default in place of the class's.
+    """Like `takes`, for a function that completes the options by presets: it gets those that its
+    caller has given, each checked alone. shown: name -> the default that help() shows.
     """
 
     def decorate(function: Callable[[dict[str, Any]], Result]) -> Callable[Keywords, Result]:

@@ -1,17 +1,33 @@
-"""The options of a training and of its run."""
+"""The options of a training and of its run; their presets; and config.toml, which keeps a run's."""
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from gpt.config.fields import LARGEST, Amount, Count, Options, Share, Whole, option, require
+from gpt.config.fields import (
+    LARGEST,
+    Amount,
+    Count,
+    Options,
+    Share,
+    Whole,
+    option,
+    options_of,
+    require,
+    with_flags,
+)
+from gpt.config.model import ModelConfig
 from gpt.devices import Device
+from gpt.errors import ConfigError
 
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
@@ -157,14 +173,8 @@ class TrainConfig(Changeable):
     def _check(self) -> None:
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
-        require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
-        require(
-            self.split.isprintable(), "split", f"{self.split!r} cannot be stored; rename the file"
-        )
-        require(
-            self.split != "-", "split", "standard input cannot be used for validation; give a file"
-        )
-        require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
+        named = self.split not in ("", "-") and self.split.isprintable() and self.every != 1
+        require(named, "split", f"{self.split!r} is not last, every:N with N above 1, or a file")
         lone = next((sign for sign in self.separator if 0xD800 <= ord(sign) < 0xE000), "")
         require(not lone, "separator", f"{lone!r} is no character")
         check_encoding(self.encoding)
@@ -207,3 +217,122 @@ def unescaped(text: str) -> str:
     """
     meant = {"n": "\n", "t": "\t"}
     return re.sub(r"\\(\\?[nt])", lambda match: meant.get(match[1], match[1]), text)
+
+
+#: We chose the presets by measurements (benchmarks/LOG.md).
+_DEFAULT: dict[str, Any] = {
+    "window_order": "epochs",
+    "block_size": 128,
+    "batch_size": 16,
+    "previous_heads": 4,
+    "counting": 8,
+    "matrix_lr": 1e-2,
+    "embedding_lr": 5e-3,
+    "warmup_steps": 20,
+}
+_CLASSIC: dict[str, Any] = {
+    "position": "learned",
+    "activation": "gelu",
+    "tied": True,
+    "learning_rate": 1e-3,
+    "min_lr": 1e-4,
+    "warmup_steps": 100,
+    "schedule": "cosine",
+    "eval_interval": 250,
+}
+_GPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 6,
+    "n_embd": 384,
+    "block_size": 256,
+    "batch_size": 64,
+    "dropout": 0.2,
+    "steps": 5000,
+    "precision": "bfloat16",
+}
+
+#: For the lowest loss that a corpus allows, however long it takes: the largest useful shape, with
+#: weight decay and averaged weights against memorising.
+_BEST: dict[str, Any] = {**_DEFAULT, "dropout": 0.15, "weight_decay": 0.5, "average": 0.998}
+_BEST_CPU_SHAPE: dict[str, Any] = {
+    "n_layer": 6,
+    "n_head": 8,
+    "n_embd": 256,
+    "block_size": 256,
+    "steps": 12_500,
+}
+#: Not tuned: we had no such machine.
+_BEST_GPU: dict[str, Any] = {
+    **_GPU_SHAPE,
+    "dropout": 0.3,
+    "learning_rate": 1e-3,
+    "embedding_lr": 0.0,
+    "warmup_steps": 100,
+}
+
+#: Preset -> kind of device -> options that differ from the classes' defaults.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
+    "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},
+    "classic": {
+        "cpu": {**_CLASSIC, "batch_size": 12},
+        "cuda": {**_CLASSIC, **_GPU_SHAPE, "attention_dropout": 0.2},
+    },
+}
+#: Presets and their options that gpt/training/plan.py adapts to the corpus and the time; on a GPU
+#: it keeps layers, heads and width. It adapts the micro-batch of every preset.
+FITTED_PRESETS = ("default", "best")
+FITTED = (
+    *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
+    *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "eval_chars"),
+)
+#: The defaults of model and training options that the help shows.
+DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
+#: Minutes of a run without --minutes and --steps; presets that are not here set steps instead.
+MINUTES = {"default": 2.0}
+
+
+def preset(
+    name: str, device: str, asked: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Field -> value in a preset for a device ("cpu", "cuda", "mps"), and those asked for; only
+    rotary positions keep previous_heads.
+    """
+    values = {**PRESETS[name]["cpu" if device == "cpu" else "cuda"], **asked}
+    if values.get("position", "rotary") != "rotary" and "previous_heads" not in asked:
+        values.pop("previous_heads", None)
+    return values
+
+
+#: What a run records beside its options: name -> (type, comment). A resumed run with another value
+#: warns.
+RECORDED: dict[str, tuple[type, str]] = {
+    "threads": (int, "The run's threads; another number (OMP_NUM_THREADS) gives other weights."),
+    "torch": (str, "The run's version of torch; another one may give other weights."),
+}
+LONGEST_FILE = 2**20  # characters
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Flat TOML, a line for each value that is not None, with its help as a comment."""
+    options = {**options_of(RunConfig), **options_of(ModelConfig), **options_of(TrainConfig)}
+    comments = {name: with_flags(option.help) for name, option in options.items()}
+    comments |= {name: comment for name, (_, comment) in RECORDED.items()}
+    lines = []
+    for name, value in values.items():
+        if value is not None:
+            comment = f"  # {comments[name]}" if name in comments else ""
+            written = json.dumps(value, ensure_ascii=False)
+            shown = (sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
+            lines.append(f"{name} = {''.join(shown)}{comment}\n")
+    return "".join(lines)
+
+
+def from_toml(text: str, source: str) -> dict[str, Any]:
+    """Option -> value from TOML text without sections. Raises ConfigError."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        raise ConfigError(f"config {source}", str(error)) from None

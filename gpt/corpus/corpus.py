@@ -42,7 +42,6 @@ from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
 MOST_NAMED = 3  # texts that a note names
-COUNTED_AT_ONCE = 2**18  # ids
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5
@@ -159,15 +158,6 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
     boundary = sum(last - first for first, last in train)
     order = hashlib.sha256(repr((*train, *val)).encode()).hexdigest()[:16]
     return SplitOrder(boundary, block, tuple(chain.from_iterable(val)), order)
-
-
-def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
-    """(vocab_size,) how often each character occurs."""
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for first in range(0, len(ids), COUNTED_AT_ONCE):
-        counts += np.bincount(ids[first : first + COUNTED_AT_ONCE], minlength=vocab_size)
-        cache.release_pages(ids)
-    return counts
 
 
 def build_vocabulary(

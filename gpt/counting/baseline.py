@@ -1,5 +1,10 @@
 """What a training counts before its first step: the expert, and the baseline, the loss of counting
 n-grams on the validation text, which a trained model has to beat.
+
+n-grams predict counted text far too well, and so does a GPT a text that it has read several times.
+So the gate is fitted to pieces of the training split that neither has learned (HeldOut). Text just
+before and after a piece is similar, too, so the counts for the fit also leave out a margin around
+each piece. The counts used later to predict include everything.
 """
 
 from __future__ import annotations
@@ -8,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.counting.held_out import PIECES, HeldOut
 from gpt.counting.mixture import AT_ONCE, Array, Expert, estimate_discounts, slices
 from gpt.counting.tables import (
     MOST_CHARACTERS,
@@ -32,12 +37,64 @@ from gpt.vocabulary import Ids
 ORDERS = 8
 MOST_VAL = 1_000_000  # characters to score
 
+PIECES = 8  # evenly spread, so that the fit does not depend on one place in the text
+MOST = 2**14  # characters in all pieces together
+SHARE = 1 / 20  # of the text, at most
+MARGIN = 1 / 100  # of the text, before and after each piece
+MOST_NUMBERS = 2**22  # probabilities of each expert that are kept for the fit
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Pieces of `length` characters in the middle of each `period`; the first begins at `start`."""
+
+    start: int
+    period: int
+    length: int
+    end: int
+
+    @staticmethod
+    def of(characters: int, vocab_size: int) -> HeldOut:
+        """The held-out pieces of a training split of so many characters, in its counted part."""
+        start = max(0, characters - MOST_CHARACTERS)
+        counted = characters - start
+        held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
+        return HeldOut(start, max(1, counted // PIECES), held // PIECES, characters)
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where the pieces begin; empty if the text is too short for them."""
+        return self._first + self.period * np.arange(PIECES if self.length else 0)
+
+    @property
+    def _first(self) -> int:
+        return self.start + (self.period - self.length) // 2
+
+    @property
+    def share(self) -> float:
+        """The share of the split that is held out."""
+        return self.length * PIECES / self.end
+
+    def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+        """Whether each place of the split is held out."""
+        after = places - self._first
+        inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
+        return inside & (after < PIECES * self.period)
+
+    def apart(self, ids: Ids) -> Ids:
+        """The counted part of the split without the pieces and their margins."""
+        counted = np.asarray(ids[self.start : self.end])
+        margin = int(MARGIN * len(counted))
+        away = np.ones(len(counted), np.bool_)
+        for first in (self.starts - self.start).tolist():
+            away[max(0, first - margin) : first + self.length + margin] = False
+        return counted[away]
+
 
 @dataclass(frozen=True)
 class Experts:
-    """The counting experts of a training. whole: of all text, which predicts. held: (T, V)
-    log-probabilities of the T held-out characters, in float32, by an expert that has not counted
-    them (gpt/counting/held_out.py); the gate is fitted to these.
+    """The counting experts of a training. whole: of all text. held: (T, V) log-probabilities of the
+    T held-out characters, in float32, by an expert that has not counted them.
     """
 
     whole: Expert
@@ -85,14 +142,12 @@ def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None =
 def count_baseline(
     train: Ids, val: Ids, vocab_size: int, levels: Iterable[Level] | None = None
 ) -> Baseline:
-    """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … ORDERS.
+    """Mean nats per character of `val`, whose first one is only context, under n-grams of `train`,
+    for the orders 1 … ORDERS. levels: those of `train`; None: count them now.
 
-    levels: those of `train`; None: count them now.
-
-    `val` needs two characters: its first one is only context, as for a GPT. For a long text, only
-    the last MOST_CHARACTERS of `train` are counted, and only the first MOST_VAL characters of `val`
-    after its first one are scored. The scored text also chooses the best order, which makes the
-    baseline a little too strong, never too weak.
+    For a long text, only the last MOST_CHARACTERS of `train` are counted, and the first MOST_VAL of
+    `val` scored. The scored text also chooses the best order, which makes the baseline a little too
+    strong, never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
     if levels is None:
@@ -104,10 +159,7 @@ def count_baseline(
 
 def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -> Iterator[Array]:
     """(len(val) − 1,) for each of the orders 1, 2, … of `train`: the probability of each character
-    after the first one of `val`. `val` counts as the continuation of `train`.
-
-    Order n counts how often each n-gram occurs; lower orders count how many distinct characters
-    precede each n-gram (gpt/counting/mixture.py has the formula).
+    after the first one of `val`, the continuation of `train` (the formula is in mixture.py).
     """
     text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score

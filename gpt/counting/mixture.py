@@ -50,10 +50,9 @@ def slices(characters: int, vocab_size: int) -> Iterator[slice]:
 
 
 def estimate_discounts(counts: Numbers) -> Array:
-    """(4,) the discounts of counts of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
-
-    counts: the counts of all n-grams of an order. The discounts are 0, ½, 1, 1½ if one of the
-    counts 1, 2, 3 and 4 does not occur, or if a computed discount is not above 0.
+    """(4,) the discounts of counts of 0, 1, 2, and 3 or more, by the counts of all n-grams of an
+    order (Chen & Goodman 1999); FALLBACK if one of the counts 1, 2, 3 and 4 does not occur, or if a
+    discount is not above 0.
     """
     n1, n2, n3, n4 = (int(np.count_nonzero(counts == n)) for n in (1, 2, 3, 4))
     discounts = FALLBACK
@@ -103,11 +102,9 @@ class Expert:
 
 
 class CachedExpert:
-    """Predicts as Expert does, one character after the other. It keeps the distributions that it
-    computed, as short histories return all the time.
-
-    The nodes of a text are its last 0, 1, 2 … characters as histories, up to the longest counted
-    one.
+    """Predicts as Expert does, one character after the other, and keeps the distributions, as short
+    histories return all the time. The nodes of a text are its last 0, 1, 2 … characters as
+    histories, up to the longest counted one.
     """
 
     def __init__(self, expert: Expert) -> None:
@@ -274,15 +271,11 @@ class Streams:
 def counting_streams(
     mixture: Mixture | None, ids: Ids, only: Only | None = None, texts: int = 1
 ) -> Streams | None:
-    """The counting streams of `texts` texts after (n,) ids; None if the GPT predicts alone.
-
-    Raises ConfigError if `only` asks for a counting expert and the model has none.
+    """The counting streams of `texts` texts after (n,) ids; None if the GPT predicts alone. Raises
+    ConfigError if `only` asks for counting and the model has none.
     """
-    require(
-        mixture is not None or only != "counting",
-        "only",
-        "this model was trained without counting",
-    )
+    known = mixture is not None or only != "counting"
+    require(known, "only", "this model was trained without counting")
     if mixture is None or only == "gpt":
         return None
     if only == "counting":

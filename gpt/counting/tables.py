@@ -1,8 +1,7 @@
 """Which n-grams a text has, and how often: one trie, breadth first.
 
 Its nodes are histories: node 0 is the empty one, and node 1 + g is n-gram number g, seen as the
-history of longer n-grams. Counting sorts the text once for each order. Knows ids and counts, no
-files and no probabilities.
+history of longer n-grams. Counting sorts the text once for each order.
 """
 
 from __future__ import annotations
@@ -168,11 +167,10 @@ def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
 def _sort(
     ends: Numbers, text: Ids, start: int, vocab_size: int, histories: int
 ) -> tuple[Level, Numbers, Numbers]:
-    """Sorts the n-grams of the next order. ends: (characters + 1,) the number of the history before
-    each place. Returns the n-grams that end at `start` or later; (characters + 1,) the number of
-    the n-gram before each place; (G,) the first place where each n-gram ends.
-
-    Works in place, as nothing in a training of a small model takes more memory.
+    """Sorts the n-grams of the next order, in place, to save memory. ends: (characters + 1,) the
+    number of the history before each place. Returns the n-grams that end at `start` or later;
+    (characters + 1,) the number of the n-gram before each place; (G,) the first place where each
+    n-gram ends.
     """
     # History, character and place in one number of at most 63 bits: sorting it sorts all three.
     bits, size = np.uint64(max(1, (len(text) - 1).bit_length())), np.uint64(vocab_size)
@@ -217,10 +215,8 @@ def release_memory() -> None:
 
 
 def find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-    """(…, T) histories and (…, T) next characters -> (…, T) indices of the n-grams; −1 = none. The
-    history −1 has no n-grams.
-
-    A binary search in all histories at the same time, as sorted keys would take memory.
+    """(…, T) histories and (…, T) next characters -> (…, T) indices of the n-grams; −1 = none, also
+    for the history −1. A binary search in all histories at the same time.
     """
     if not len(symbols):
         return np.full(histories.shape, -1)

@@ -20,10 +20,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
+from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import only_fields, require
-from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
-from gpt.config.train import Preset, Tracker
+from gpt.config.train import (
+    LONGEST_FILE,
+    RECORDED,
+    Preset,
+    Tracker,
+    from_toml,
+    preset,
+    to_toml,
+)
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import doubts
 from gpt.corpus.sources import corpus_name, known_recipe
@@ -37,8 +44,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
-from gpt.training.events import Event, Sampled, Saved
-from gpt.training.records import check_tracker
+from gpt.training.events import Event, Sampled, Saved, check_tracker
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
@@ -301,7 +307,7 @@ def _count_ahead(
 ) -> Future[tuple[Baseline, Experts | None]]:
     """Starts counting. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
-    values = presets.override(presets.preset(choices.preset, device), choices.asked)
+    values = preset(choices.preset, device, choices.asked)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
@@ -347,7 +353,7 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     from gpt.interface.trained import TrainedGPT
 
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
-    model.mixture = trainer.counting.mixture(trainer.kept, trainer.device, step)
+    model.mixture = trainer.mixture(trainer.kept, step)
     release_memory()  # frees what the check took
     text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})

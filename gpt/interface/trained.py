@@ -28,7 +28,7 @@ from gpt.config import (
     WhyConfig,
 )
 from gpt.config.fields import Options, require, takes
-from gpt.config.questions import OnUnknown
+from gpt.config.model import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias
 
 from msgspec import Meta
 
-from gpt.config import ModelOptions, RunConfig, TrainConfig, presets
+from gpt.config import ModelOptions, RunConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require, takes_given
-from gpt.config.train import Changeable, Session
+from gpt.config.train import DEFAULTS, Changeable, Session
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
@@ -140,7 +140,7 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
 BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 
 
-@takes_given(TrainCall, presets.SHOWN)
+@takes_given(TrainCall, DEFAULTS)
 def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
@@ -159,7 +159,7 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
     return _trained(_begin(arguments, screen), screen)
 
 
-@takes_given(EventsCall, presets.SHOWN)
+@takes_given(EventsCall, DEFAULTS)
 def train_events(arguments: dict[str, Any]) -> Iterator[Event]:
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.

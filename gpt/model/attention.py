@@ -1,8 +1,8 @@
 """Attention in two forms: one readable module per head, and one fast packed kernel.
 
 Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
-and project (Vaswani et al. 2017). Both save and load the same packed checkpoint layout: `qkv` holds
-the rows of all heads' queries, then keys, then values.
+and project (Vaswani et al. 2017). Both have the same layout in a checkpoint: `qkv` holds the rows
+of all heads' queries, then keys, then values.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys so far.
 """
 

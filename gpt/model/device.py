@@ -1,7 +1,6 @@
-"""The torch model on a device that numpy cannot use: logits with a cache, and every stage.
-
-Arguments and results are numpy arrays, as in gpt/reading/, which holds the device against the probe
-(gpt/reading/device.py). Tensor names: B batch, T time, C n_embd.
+"""The torch model on a device that numpy cannot use: logits with a cache, and every stage, as numpy
+arrays. gpt/reading/device.py holds it against the probe.
+Tensor names: B batch, T time, C n_embd.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ class DeviceGPT:
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
+        self._forms: dict[Attention, GPT] = {}
         self._cache = Cache(self.config, 0, self._device)
 
     def make_twin(self) -> DeviceGPT:
@@ -50,23 +50,24 @@ class DeviceGPT:
     @torch.inference_mode()
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C) the stream after the last norm."""
-        return _finite(self._fused.stream(self._tokens(ids)))
+        return _finite(self._as("fused").stream(self._tokens(ids)))
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
         """(B, T, C) -> the stages of one layer by the names of gpt/config/model.py, each (B, …)."""
         stages = defaultdict[str, list[Tensor]](list)
 
-        def keep(**found: Tensor) -> None:
-            for name, stage in found.items():
+        def keep(**parts: Tensor) -> None:
+            for name, stage in parts.items():
                 stages[name].append(stage)
 
-        rotate = partial(self._heads.position.rotate, at=slice(x.shape[1]))
-        self._heads.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
+        model = self._as("heads")
+        rotate = partial(model.position.rotate, at=slice(x.shape[1]))
+        model.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
         _finite(stages["resid_post"][0])
         return {
-            name: (torch.stack(found, dim=1) if name in HEAD_STAGES else found[0]).cpu().numpy()
-            for name, found in stages.items()
+            name: (torch.stack(parts, dim=1) if name in HEAD_STAGES else parts[0]).cpu().numpy()
+            for name, parts in stages.items()
         }
 
     @torch.inference_mode()
@@ -74,26 +75,20 @@ class DeviceGPT:
         """(B, n) next ids -> (B, vocab_size) logits."""
         end = self._cache.at.stop
         self._cache.at = slice(end, end + ids.shape[1])
-        return _finite(self._fused(self._tokens(ids), self._cache)[:, 0])
+        return _finite(self._as("fused")(self._tokens(ids), self._cache)[:, 0])
 
     def _tokens(self, ids: Ids) -> Tensor:
         return torch.tensor(ids.astype(np.int64), device=self._device)
 
-    @cached_property
-    def _fused(self) -> GPT:
-        return self._with("fused")
-
-    @cached_property
-    def _heads(self) -> GPT:
-        return self._with("heads")
-
-    def _with(self, attention: Attention) -> GPT:
-        """The model with this form of attention, sharing its weights."""
-        model = self._model
-        if model.config.attention != attention:
-            model = GPT(replace(model.config, attention=attention))
-            model.load_parameters(self._model.stored_parameters())
-        return model.to(self._device).eval()
+    def _as(self, attention: Attention) -> GPT:
+        """The model with this form of attention, on the device."""
+        if attention not in self._forms:
+            model = self._model
+            if model.config.attention != attention:
+                model = GPT(replace(model.config, attention=attention))
+                model.load_parameters(self._model.stored_parameters())
+            self._forms[attention] = model.to(self._device).eval()
+        return self._forms[attention]
 
 
 def _finite(result: Tensor) -> Array:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.model.attention import ATTENTION, Keep, Rotate
-from gpt.model.layers import Dropout, FeedForward, layer_norm
+from gpt.model.layers import EPSILON, Dropout, FeedForward
 from gpt.model.positions import POSITIONS
 
 
@@ -21,11 +21,11 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm1 = layer_norm(config)
+        self.norm1 = nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
         self.attention = ATTENTION[config.attention](config)
         self.feed_forward: nn.Module | None = None
         if config.feed_forward:
-            self.norm2 = layer_norm(config)
+            self.norm2 = nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
             self.feed_forward = FeedForward(config)
 
     def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None, **cached: Any) -> Tensor:
@@ -80,7 +80,7 @@ class GPT(nn.Module):
         self.position = POSITIONS[config.position](config)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = layer_norm(config)
+        self.norm = nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight

@@ -26,9 +26,7 @@ SLOWEST = 0.1  # radians per character; slower pairs cannot distinguish neighbou
 
 def initialise(model: GPT, seed: int) -> None:
     """Initialises as GPT-2 does: N(0, 0.02), residual projections divided by √(2·n_layer) (Radford
-    2019), or by √n_layer if there are no feed-forward layers.
-
-    `previous_heads` make heads start on the previous characters. Both forms of attention start with
+    2019), or by √n_layer if there are no feed-forward layers. Both forms of attention start with
     the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -48,11 +46,9 @@ def initialise(model: GPT, seed: int) -> None:
 
 
 def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Sets another model's weights; this model may have more characters, after those of the
-    other.
-
-    In the embedding and in the output, new characters start as the mean of the known ones (Hewitt
-    2021). So no new character gets a larger probability than the known ones have on average.
+    """Sets another model's weights. In the embedding and in the output, new characters follow those
+    of the other model, and start as their mean (Hewitt 2021): none gets a larger probability than
+    the known ones have on average.
     """
     shapes, stored = model.config.shapes(), dict[str, Tensor]()
     for name, array in tensors.items():
@@ -69,8 +65,7 @@ def _start_on_previous(
     """Sets weights so that head h of the first layer attends to about the character h + 1 places
     before.
 
-    A GPT otherwise has to learn such heads first (Olsson et al. 2022). Like other structured
-    initial weights (Trockman & Kolter 2023), these restrict nothing: training may change them.
+    A GPT otherwise has to learn such heads first (Olsson et al. 2022); training may change them.
     All embeddings get one common vector, which queries and keys read. Rotary positions rotate it,
     so that the score at a distance d is PEAK times the mean of cos(speed · (d − h − 1)).
     """

@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 
-EPSILON = 1e-5
+EPSILON = 1e-5  # of layer norms (Ba et al. 2016)
 
 
 class ReluSquared(torch.autograd.Function):
-    """max(x, 0)² (So et al. 2021) in two passes over memory forward and one back.
-
-    This function processes a block's widest tensor; relu followed by square would need twice as
-    many passes and keep one more tensor.
+    """max(x, 0)² (So et al. 2021) in two passes over memory forward and one back: relu followed by
+    square would need twice as many, and keep one more of a block's widest tensors.
     """
 
     @staticmethod
@@ -35,14 +33,8 @@ class ReluSquared(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
         (gradient,) = gradients
-        # `zero` broadcasts, so addcmul multiplies by a factor in one pass over memory.
-        zero = gradient.new_zeros(())
-        return torch.addcmul(zero, gradient, positive, value=2)
-
-
-def layer_norm(config: ModelConfig) -> nn.LayerNorm:
-    """Layer norm with a learned gain (Ba et al. 2016)."""
-    return nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
+        # The zero broadcasts, so addcmul multiplies by a factor in one pass over memory.
+        return torch.addcmul(gradient.new_zeros(()), gradient, positive, value=2)
 
 
 #: GELU (Hendrycks & Gimpel 2016): its tanh approximation, as in GPT-2, and the form with erf, as in
@@ -57,11 +49,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class Dropout(nn.Module):
     """In training, sets numbers to zero with probability p and scales the others by 1/(1 − p)
-    (Srivastava et al. 2014).
-
-    On a CPU, torch draws 32 random bits for each number, one after the other. Here one byte
-    decides, so p is rounded to 256ths. That takes a quarter of the time; with torch's own dropout,
-    a third of a step would go to it.
+    (Srivastava et al. 2014). On a CPU, one random byte decides on each number, so p is rounded to
+    256ths. torch's own dropout draws four bytes, and takes a third of a step.
     """
 
     def __init__(self, p: float) -> None:

@@ -1,8 +1,6 @@
-"""Adds the position of a character to the model's numbers.
-
-All kinds have `embed`, which may add to the embeddings, and `rotate`, which may rotate queries and
-keys; each kind overrides at most one of the two (gpt/reading/positions.py has the same in numpy).
-at: the positions of the argument.
+"""Adds the position of a character to the model's numbers (gpt/reading/positions.py does so in
+numpy): `embed` may add to the embeddings, `rotate` may rotate queries and keys. at: the positions
+of the argument.
 Tensor names: B batch, T time, C n_embd, D head_size.
 """
 
@@ -17,9 +15,7 @@ ROTARY_BASE = 10_000.0
 
 
 class Position(nn.Module):
-    """No positions: only the causal mask gives order an effect (Haviv et al. 2022, Kazemnejad et
-    al. 2023). The other kinds override one method.
-    """
+    """No positions: only the causal mask gives order an effect (Haviv et al. 2022)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -52,9 +48,8 @@ class Learned(Position):
 
 
 class Sinusoidal(Position):
-    """Fixed sines and cosines, added (Vaswani et al. 2017).
-
-    Even columns sin(t / 10000^(c/C)), odd columns the cosine of the same angle.
+    """Fixed sines and cosines, added (Vaswani et al. 2017): even columns sin(t / 10000^(c/C)), odd
+    columns the cosine of the same angle.
     """
 
     table: Tensor

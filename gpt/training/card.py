@@ -17,12 +17,7 @@ from gpt.config.fields import flag_of, with_flags
 from gpt.corpus.corpus import Corpus
 from gpt.storage.losses import counting_record, loss_advice, note_on_few
 from gpt.storage.manifest import Manifest
-from gpt.storage.overview import (
-    corpus_facts,
-    model_facts,
-    parent_facts,
-    quote_some,
-)
+from gpt.storage.overview import corpus_facts, model_facts, parent_facts
 from gpt.storage.run import Run
 from gpt.storage.runs import pinned_run
 from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
@@ -30,11 +25,6 @@ from gpt.words import counted, duration, first_few, layers_and_heads, measured_o
 if TYPE_CHECKING:
     from gpt.training.plan import Plan
 
-#: What the losses on the card and in the last lines mean.
-NATS = (
-    "mean of −ln of the probability that the model gives the correct next character; 0 is "
-    "perfect; bits = nats / ln 2"
-)
 SMALL = 200_000  # a text with fewer characters is small
 #: What to expect of a small text; losses are of one trial each (benchmarks/LOG.md).
 SMALL_TEXT = (
@@ -50,20 +40,26 @@ Facts = dict[str, str | list[str]]
 
 def plan_card(plan: Plan) -> Facts:
     """The plan in four lines: text, model, time, and the loss to reach."""
-    manifest, baseline = plan.manifest, plan.baseline
-    identity, model = manifest.corpus, manifest.model
-    sources = first_few([os.path.basename(name) for name in identity.sources], 2, ", ")
-    text = f"{sources} · {identity.characters:,} characters, {model.vocab_size:,} different"
+    manifest, model, train = plan.manifest, plan.manifest.model, plan.manifest.train
+    sources = first_few([os.path.basename(name) for name in manifest.corpus.sources], 2, ", ")
+    text = f"{sources} · {manifest.corpus.characters:,} characters, {model.vocab_size:,} different"
+    if train.validation:
+        validation = train.validation
+    elif train.every:
+        validation = f"every {ordinal(train.every)} part"
+    else:
+        share = "tenth" if train.val_fraction == 0.1 else f"{train.val_fraction:.0%}"
+        validation = f"the last {share}"
     shape = f"a GPT of {layers_and_heads(model.n_layer, model.n_head)}"
     if model.counting:
         shape += ", helped by counted letter sequences"
     if manifest.parent is not None:
         shape += f", from {manifest.parent.title}"
     return {
-        "text": f"{text}; {_validation(plan)}",
+        "text": f"{text}; {validation} tests the model",
         "model": shape,
         "time": _time(plan),
-        "goal": f"a loss below {baseline.nats:.3f}, which counting alone reaches; "
+        "goal": f"a loss below {plan.baseline.nats:.3f}, which counting alone reaches; "
         f"{plan.uniform:.3f} is guessing",
         **_small(manifest),
         "": "everything else: --all",
@@ -72,50 +68,62 @@ def plan_card(plan: Plan) -> Facts:
 
 def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
     """All facts of the plan. recipe: options of a known corpus."""
-    manifest, identity = plan.manifest, plan.corpus.identity
-    seconds = plan.speed.step
-    speed = f"estimated: {_rough(1000 * seconds)} ms a step, "
-    speed += f"{_rough(manifest.step_characters / seconds)} characters a second"
+    manifest, train, baseline = plan.manifest, plan.manifest.train, plan.baseline
+    epochs = plan.steps * manifest.step_characters / plan.train_characters
+    steps, peak = counted(f"{plan.steps:,}", "step"), train.learning_rate
+    if manifest.clock is not None:
+        steps, peak = f"about {steps}", manifest.clock.peak * peak
+    training = (
+        f"{steps} × {manifest.step_characters:,} characters = {epochs:.1f} epochs, "
+        f"learning rate {peak:g} → {train.min_lr:g} ({train.schedule})"
+    )
+    if recipe:
+        options = " ".join(f"{flag_of(name)} {value}" for name, value in recipe.items())
+        training += f"; options of this corpus, unless you give others: {options}"
+    environment = plan.environment
+    device = f"{environment['device']}, {counted(int(environment['threads']), 'thread')}"
+    if environment["ranks"] != 1:
+        device += f", {environment['ranks']} ranks"
     return {
-        "corpus": corpus_facts(identity, manifest.model, manifest.parent),
+        "corpus": corpus_facts(plan.corpus.identity, manifest.model, manifest.parent),
         "from": parent_facts(manifest.parent),
         "split": _split(plan),
         "model": model_facts(manifest.model),
-        "training": _training(plan, recipe),
-        "device": _device(plan),
-        "time": f"{_time(plan)}; {speed}",
-        "goal": _goal(plan),
+        "training": training,
+        "device": f"{device}, torch {environment['torch']}",
+        "time": _time(plan),
+        "goal": f"below {baseline.nats:.4f} nats/char, by counting {baseline.order}-grams of "
+        f"{baseline.counted:,} characters, on {baseline.scored:,}; guessing {plan.uniform:.4f}",
         **_small(manifest),
-        "nats/char": NATS,
     }
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan for programs: every option, and the counts and estimates it is based on."""
+    manifest = plan.manifest
     return {
         "dry_run": True,
-        "parent": asdict(plan.manifest.parent) if plan.manifest.parent else None,
-        **plan.manifest.settings(),
+        "parent": asdict(manifest.parent) if manifest.parent else None,
+        **manifest.settings(),
         "steps": plan.steps,
         "characters": plan.corpus.identity.characters,
         "train_characters": plan.train_characters,
-        "val_characters": plan.val_characters,
-        "vocab_size": plan.manifest.model.vocab_size,
-        "parameters": plan.manifest.model.parameters(),
+        "val_characters": manifest.val_characters + 1,
+        "vocab_size": manifest.model.vocab_size,
+        "parameters": manifest.model.parameters(),
         "step_seconds": plan.speed.step,
         "seconds_left": plan.seconds_left,
         "uniform": plan.uniform,
-        "counting": counting_record(plan.manifest, (None, 0, 0)),
+        "counting": counting_record(manifest, (None, 0, 0)),
     }
 
 
 def slower_text(plan: Plan, slowdown: float) -> str:
     """What the first evaluation says if steps take `slowdown` times as long as the card's time."""
-    begin = f"note: a step takes {_rough(1000 * slowdown * plan.speed.step)} ms here, not "
-    begin += f"{_rough(1000 * plan.speed.step)} as planned"
+    begin = f"note: steps take {slowdown:.1f} times as long as planned; the training"
     if plan.ends_by_time:
-        return f"{begin}; the training ends on time, but learns from less text"
-    return f"{begin}; the training takes about {duration(slowdown * plan.seconds_left)}"
+        return f"{begin} ends on time, but learns from less text"
+    return f"{begin} takes about {duration(slowdown * plan.seconds_left)}"
 
 
 def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:
@@ -133,15 +141,13 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     ended, time = "done", duration(manifest.elapsed)
     if reason == "patience":
         time += f", no lower loss in {manifest.since_best} evaluations"
-    elif reason == "finished":
-        by_text = manifest.clock is not None and manifest.step >= manifest.train.steps
-        if by_text:
-            time += ", as more epochs would learn the text by heart"
-        else:
-            commands.append(f"{resume} --minutes 10")
-    else:
+    elif reason != "finished":
         ended, time = "stopped", f"after step {manifest.step:,}, {time}"
         commands.append(resume)
+    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
+        time += ", as more epochs would learn the text by heart"
+    else:
+        commands.append(f"{resume} --minutes 10")
     losses = _losses(manifest)
     return {
         ended: [f"{time} · {losses[0]}", *losses[1:], *map(with_flags, manifest.doubts.texts)],
@@ -195,18 +201,6 @@ def _prompt(corpus: Corpus) -> str:
     return f" --prompt {shlex.quote(beginnings[0][0])}" if beginnings else ""
 
 
-def _validation(plan: Plan) -> str:
-    """Which part of the text tests the model."""
-    train = plan.manifest.train
-    if train.validation:
-        return f"{train.validation} tests the model"
-    if train.every:
-        return f"every {ordinal(train.every)} part tests the model"
-    if train.val_fraction == 0.1:
-        return "the last tenth tests the model"
-    return f"the last {train.val_fraction:.0%} tests the model"
-
-
 def _time(plan: Plan) -> str:
     """ "2 min 0 s (--minutes 15: better)"; "about" unless the time ends the training."""
     time = duration(plan.seconds_left)
@@ -219,7 +213,7 @@ def _time(plan: Plan) -> str:
 def _split(plan: Plan) -> str:
     """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
     train, (read, of) = plan.manifest.train, plan.manifest.part
-    facts = f"{plan.train_characters:,} to train on, {plan.val_characters:,} to validate"
+    facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate"
     if train.every:
         block = plan.corpus.block
         what = f"block of {block:,} characters" if block else "text"
@@ -229,53 +223,4 @@ def _split(plan: Plan) -> str:
     if read < of:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "
         facts += "all" if plan.manifest.clock is None else "all, or what 5% of the time allow"
-    if plan.rare:
-        facts += f"; rare: {quote_some(plan.rare)}"
-    if plan.only_in_val:
-        facts += f"; only in validation: {quote_some(plan.only_in_val)}"
     return facts + note_on_few(of)
-
-
-def _training(plan: Plan, recipe: Mapping[str, Any]) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …", and why."""
-    manifest, train = plan.manifest, plan.manifest.train
-    epochs = plan.steps * manifest.step_characters / plan.train_characters
-    steps, rate = counted(f"{plan.steps:,}", "step"), f"{train.learning_rate:g}"
-    if manifest.clock is not None:
-        steps = f"about {steps}"
-        rate = f"{manifest.clock.peak * train.learning_rate:g}"
-    if manifest.step:
-        steps += f" ({plan.steps - manifest.step:,} more)"
-    facts = (
-        f"{steps} × {manifest.step_characters:,} characters = {epochs:.1f} epochs, "
-        f"learning rate {rate} → {train.min_lr:g} ({train.schedule})"
-    )
-    if recipe:
-        options = " ".join(f"{flag_of(name)} {value}" for name, value in recipe.items())
-        facts += f"; options of this corpus, unless you give others: {options}"
-    return "; ".join([facts, *plan.why])
-
-
-def _device(plan: Plan) -> str:
-    """ "cpu (2 threads, torch 2.13.0)"."""
-    environment, threads = plan.environment, int(plan.environment["threads"])
-    name = str(environment["device"]) if plan.device != "cpu" else counted(threads, "thread")
-    if int(environment.get("ranks", 1)) > 1:
-        name = f"{environment['ranks']} ranks of {name}"
-    return f"{plan.device} ({name}, torch {environment['torch']})"
-
-
-def _goal(plan: Plan) -> str:
-    """Losses of counting n-grams, the best order first."""
-    baseline = plan.baseline
-    losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
-    return (
-        f"below {baseline.nats:.4f} nats/char, by counting {baseline.order}-grams of the last "
-        f"{baseline.counted:,} characters, on {baseline.scored:,} · orders 1 to "
-        f"{len(baseline.losses)}: {losses} · guessing {plan.uniform:.3f}"
-    )
-
-
-def _rough(number: float) -> str:
-    """A number with two significant digits."""
-    return f"{float(f'{number:.2g}'):,.10g}"

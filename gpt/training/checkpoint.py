@@ -41,9 +41,7 @@ def model_bytes(
     mixture: Mixture | None = None,
 ) -> bytes:
     """A model file that can be shared by itself: weights, config, vocabulary, a probe, a digest,
-    and the tables and gate of counting.
-
-    Raises NumericsError if `prove` computes other logits, because then the file would not open.
+    and the tables and gate of counting. Raises NumericsError if `prove` computes other logits.
     """
     probe = probe_of(model, vocabulary.encode(excerpt))
     release_memory()  # frees the float64 weights
@@ -52,27 +50,19 @@ def model_bytes(
     if check and not check.passed:
         raise NumericsError(
             f"numpy computes other logits than torch at step {step:,} (difference "
-            f"{check.error:.1e}; rounding allows {check.bound:.1e}), so this step's checkpoint "
-            "would not open and was not saved. Try another version of numpy or torch"
+            f"{check.error:.1e}; rounding allows {check.bound:.1e}), so this step was not saved. "
+            "Try another version of numpy or torch"
         )
-    about = {
-        "config": model.config,
-        "vocabulary": vocabulary,
-        "excerpt": excerpt,
-        "step": step,
-    }
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
-    for name, array in mixture.packed().items() if mixture else ():
-        tensors[f"counting.{name}"] = array
+    if mixture:
+        tensors |= {f"counting.{name}": array for name, array in mixture.packed().items()}
+    about = {"config": model.config, "vocabulary": vocabulary, "excerpt": excerpt, "step": step}
     return pack(tensors, about)
 
 
 def probe_of(model: GPT, text: Ids) -> Probe:
-    """The start of a text, then every character of the vocabulary, in rows as long as the
-    context.
-
-    The limits are PROBE_POSITIONS, PROBE_LOGITS and PROBE_NUMBERS; if the vocabulary is larger,
-    evenly spread characters of it.
+    """The start of a text, then every character of the vocabulary (of a larger one, evenly spread
+    ones), in rows as long as the context.
     """
     config = model.config
     positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
@@ -109,9 +99,8 @@ def exact_logits(
 
 
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
-    """The optimizer's moments and step counts, by parameter name, as bytes.
-
-    averaged: store the weights as well, because the model file then has their average.
+    """The optimizer's moments and step counts, by parameter name, as bytes. averaged: the weights,
+    too, because the model file has their average.
     """
     tensors: Tensors = {}
     for name, parameter in model.named_parameters():
@@ -127,16 +116,6 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
     return pack(tensors, {})
 
 
-@torch.no_grad()
-def on_cpu(model: GPT, device: str) -> GPT:
-    """The model, or a copy of it on the CPU, where probes are computed."""
-    if device == "cpu":
-        return model
-    copy = GPT(model.config)
-    copy.load_parameters(model.stored_parameters())
-    return copy
-
-
 def load_gpt(stored: StoredModel, device: str) -> GPT:
     """The torch model of a verified file."""
     model = GPT(stored.config)
@@ -147,10 +126,8 @@ def load_gpt(stored: StoredModel, device: str) -> GPT:
 def restore_state(
     checkpoint: Checkpoint, model: GPT, optimizer: Optimizer, averaged: bool = False
 ) -> None:
-    """Restores the moments bit for bit and, if `averaged`, the weights. Raises
-    CheckpointError.
-
-    load_state_dict would convert the moments to the parameter's type.
+    """Restores the moments bit for bit (load_state_dict would convert them to the parameter's type)
+    and, if `averaged`, the weights. Raises CheckpointError.
     """
     parameters = dict(model.named_parameters())
     shapes: dict[str, tuple[int, ...]] = {}

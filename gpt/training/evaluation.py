@@ -26,12 +26,6 @@ SHOWN = 50  # progress reports of a long evaluation
 Span: TypeAlias = tuple[npt.NDArray[np.int64], int]
 
 
-def windows_together(config: ModelConfig, device: str) -> int:
-    """How many windows are evaluated together."""
-    most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
-    return max(1, most // (config.block_size * config.widest_layer))
-
-
 @dataclass(frozen=True)
 class Losses:
     """Mean nats per character. gpt: the loss of the GPT alone, if counting predicts with it."""
@@ -52,14 +46,19 @@ def evaluate(
 def evaluate_with_progress(
     model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[float | Losses]:
-    """Computes the losses over ids, in windows of block_size that do not overlap. Yields the share
-    that is done, at the end the losses.
+    """Computes the losses over ids, of which the first is context only, in windows of block_size
+    that do not overlap. Yields the share that is done, at the end the losses.
 
-    The first id is context only; the last window may be shorter. most: how many characters to
-    predict, in evenly spread windows of the split; 0: all. No dropout, float32. The ranks share the
-    windows; all get the result and yield equally often.
+    most: how many characters to predict, in evenly spread windows of the split; 0: all. No dropout,
+    float32. The ranks share the windows; all get the result and yield equally often.
     """
-    gpt, together, spans = 0.0, 0.0, _spans(model.config, ids, device, most)
+    block_size, gpt, together = model.config.block_size, 0.0, 0.0
+    rows = windows_together(model.config, device)
+    spans = [
+        (starts[first : first + rows], length)
+        for starts, length in window_starts(len(ids) - 1, block_size, most)
+        for first in range(0, len(starts), rows)
+    ]
     rounds = -(-len(spans) // ranks.world_size())
     for turn in range(rounds):
         number = turn * ranks.world_size() + ranks.rank()
@@ -68,24 +67,39 @@ def evaluate_with_progress(
             logits, came = predict_span(model, ids, span, device)
             gpt += float(F.cross_entropy(logits, came, reduction="sum"))
             if mixture is not None:
-                together += float(_losses_together(mixture, ids, span, logits, came).sum())
+                histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
+                losses = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
+                together += float(losses.sum())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             yield (turn + 1) / rounds
-    read = characters_read(len(ids) - 1, model.config.block_size, most)
-    whole = Losses(ranks.sum_over_ranks(gpt) / read)
-    if mixture is not None:
-        whole = Losses(ranks.sum_over_ranks(together) / read, whole.nats)
-    yield whole
+    read = characters_read(len(ids) - 1, block_size, most)
+    alone = ranks.sum_over_ranks(gpt) / read
+    if mixture is None:
+        yield Losses(alone)
+    else:
+        yield Losses(ranks.sum_over_ranks(together) / read, alone)
 
 
-def _spans(config: ModelConfig, ids: Ids, device: str, most: int) -> list[Span]:
-    """The windows that are computed together."""
-    rows = windows_together(config, device)
-    return [
-        (starts[first : first + rows], length)
-        for starts, length in window_starts(len(ids) - 1, config.block_size, most)
-        for first in range(0, len(starts), rows)
-    ]
+def windows_together(config: ModelConfig, device: str) -> int:
+    """How many windows are evaluated together."""
+    most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
+    return max(1, most // (config.block_size * config.widest_layer))
+
+
+def window_starts(total: int, block: int, most: int = 0) -> list[Span]:
+    """The starts and the length of windows, each predicted from its second character on: all of a
+    split (`total` characters after the first one) or, if `most` allows fewer, evenly spread ones.
+    """
+    read, whole = characters_read(total, block, most), total // block
+    if read == total:
+        spans = [
+            (np.arange(whole, dtype=np.int64) * block, block),
+            (np.array([whole * block], dtype=np.int64), total % block),
+        ]
+        return [(starts, length) for starts, length in spans if len(starts) and length]
+    count, length = (read // block, block) if read >= block else (1, read)
+    spread = (2 * np.arange(count, dtype=np.int64) + 1) * max(1, whole) // (2 * count)
+    return [(spread * block, length)]
 
 
 @torch.no_grad()
@@ -101,31 +115,3 @@ def predict_span(
     logits = model(windows[:, :-1])  # (b, T, vocab_size)
     model.train(was_training)
     return logits.flatten(0, 1), windows[:, 1:].flatten()
-
-
-def _losses_together(
-    mixture: Mixture, ids: Ids, span: Span, logits: torch.Tensor, came: torch.Tensor
-) -> npt.NDArray[np.float64]:
-    """(b · T,) losses of the GPT and counting together, in nats. came: the ids that follow."""
-    histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
-    return mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
-
-
-def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:
-    """The start and length of each window; every character of it but the first is predicted.
-
-    The windows cover the whole split (`total` characters after the first one). If `most` allows
-    fewer characters, they are evenly spread. A pure function, so all evaluations of a run read the
-    same windows.
-    """
-    read, every = characters_read(total, block, most), total // block
-    if read == total:
-        spans = []
-        if every > 0:
-            spans.append((np.arange(every, dtype=np.int64) * block, block))
-        if total % block > 0:
-            spans.append((np.array([every * block], dtype=np.int64), total % block))
-        return spans
-    count, length = (read // block, block) if read >= block else (1, read)
-    spread = (2 * np.arange(count, dtype=np.int64) + 1) * max(1, every) // (2 * count)
-    return [(spread * block, length)]

@@ -1,7 +1,9 @@
 """Plans a training before its first step: what is trained, on which text, how long it takes, and
 the baseline loss. For a resumed run: which options may change, and which warnings the user gets.
 
-A plan is a manifest, either of step 0 or of a checkpoint, and everything that the card shows.
+The presets default and best are fitted to the corpus and the time. The limits of a corpus (epochs,
+dropout, context) apply on every device; the shapes are for CPUs. Evaluations are fitted for every
+preset. The numbers come from measurements (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -12,59 +14,90 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
-from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
-from gpt.config.train import MOST_STEPS, Changeable
-from gpt.corpus.corpus import Corpus, character_counts
-from gpt.counting.baseline import count_baseline
+from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, preset
+from gpt.corpus.corpus import Corpus
+from gpt.counting.baseline import PIECES, HeldOut, count_baseline
 from gpt.devices import available_cpus, available_memory, check_device, core_rate, resolve_device
 from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
-from gpt.training.fit import (
-    LOW_GAIN,
-    MOST_EPOCHS,
-    Recipe,
-    Speed,
-    estimate,
-    fit_evaluations,
-    fit_memory,
-    fit_precision,
-    fit_size,
-    fit_to_corpus,
-    steps_in,
-    training_rate,
-)
-from gpt.training.precision import has_fast_bfloat16
+from gpt.training.schedule import SAMPLING, Speed
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 
-RARE = 10  # a character that occurs less often is hardly learned
-COUNTED = 16_000_000  # characters to count for the card, at most
 LATER_PEAK = 0.5  # a finished run that goes on begins again at this share of `learning_rate`
+
+
+def _shape(
+    n_layer: int, n_head: int, n_embd: int, block_size: int, batch_size: int
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+#: Shapes for a CPU, from the least work a character to the most. A run takes a shape if it has the
+#: time to train it on the first number of characters, or twice on all epochs of a smaller text (a
+#: busy machine makes half of the steps), and if all epochs of its text have the second number. With
+#: less time or text, the shape before it ends with a lower loss; so more time does not make the
+#: loss worse. One shape also sets the dropout with which it was measured, unless the user has given
+#: other layers or another width.
+SHAPES = (
+    (0, 0, _shape(1, 4, 128, 128, 8)),
+    (900_000, 380_000, _shape(2, 4, 128, 128, 8)),
+    (2_400_000, 2_500_000, _shape(2, 4, 128, 128, 16)),
+    (2_600_000, 6_000_000, _shape(3, 4, 128, 128, 16)),
+    (8_000_000, 8_000_000, _shape(4, 4, 128, 128, 16)),
+    (12_000_000, 12_000_000, _shape(4, 6, 192, 256, 8)),
+    (40_000_000, 24_000_000, {**_shape(6, 6, 192, 256, 8), "dropout": 0.2}),
+    (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
+)
+MOST_EPOCHS = 25  # with more epochs, the model memorises the text
+LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes more on 20,000 characters
+#: Most logits that a CPU computes at once in a step, unless one sequence has more: 8 MB, and as
+#: much for their probabilities and for their gradient.
+LOGITS = 2**21
+
+#: Dropout for each unit of the tendency to memorise (epochs × matrix entries / characters), and the
+#: most; below PRESSURE none, as it raises the loss there. For presets without dropout.
+DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
+#: Weight decay × steps in an epoch, for the same presets: a constant, as the weights then average
+#: over as many epochs in each text (Wang & Aitchison 2024); and the most decay for each epoch.
+DECAY, DECAY_OF_EPOCH = 250, 0.2
+
+EVALUATIONS_SHARE = 0.05  # most of the training's time that all evaluations take
+LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
+STEPS_SHARE = 0.9  # of a time budget, about; the rest is for evaluations and saves
+
+#: What a run's time is estimated from; its own steps then correct it. The share of the cores' rate
+#: that training reaches; threads that speed up steps of these sizes; seconds that a layer takes in
+#: a step, however small it is.
+REACHED, MOST_THREADS, PER_LAYER = 0.7, 8, 2e-3
+OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}  # operations per second of training on other devices
+#: Operations of Muon in a step, for each of the blocks' weights and each of n_embd; how many times
+#: as fast a CPU with fast bfloat16 makes a step in it; seconds to mix one probability of counting
+#: with the GPT's; bytes per second that a save hashes and writes.
+ORTHOGONALISING, LOW_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The planned training, and facts for the card. Losses in nats per character."""
+    """The planned training. environment: this process's; the manifest has that of the run's start.
+    steps: in all; with a time budget, an estimate. longer: whether the time is the preset's, so
+    that the user may want more.
+    """
 
     corpus: Corpus
     manifest: Manifest
     device: str
-    environment: Mapping[str, str | int]  # this process's; the manifest has that of the run's start
+    environment: Mapping[str, str | int]
     speed: Speed
-    steps: int  # the number of steps in all; with a time budget, an estimate
+    steps: int
     train_characters: int
-    val_characters: int
-    rare: str  # rare in the training split; in a very long text, rare in all of it
-    only_in_val: str  # missing in the training split; empty for a very long text
     warnings: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()  # reasons for the chosen defaults
-    longer: bool = False  # whether the time is the preset's, so that the user may want more
+    longer: bool = False
 
     @property
     def ends_by_time(self) -> bool:
@@ -74,8 +107,7 @@ class Plan:
     @property
     def seconds_left(self) -> float:
         """The time in seconds from the current step to the last save."""
-        manifest, speed = self.manifest, self.speed
-        clock = manifest.clock
+        manifest, speed, clock = self.manifest, self.speed, self.manifest.clock
         if clock is not None and self.ends_by_time:
             return max(0.0, clock.ends - manifest.elapsed)
         train, left = manifest.train, max(0, self.steps - manifest.step)
@@ -101,12 +133,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Machine:
-    """The properties of the training machine that a plan depends on.
-
-    rate: estimated operations per second of training, of all ranks together. memory: free bytes;
-    None if the system does not report it. environment: versions and hardware that a bit-exact
-    repetition needs besides the options. low: whether these CPUs compute products of bfloat16 much
-    faster.
+    """What a plan depends on. rate: estimated operations per second of training, of all ranks
+    together. memory: free bytes; None if the system does not report it. environment: versions and
+    hardware that a bit-exact repetition needs besides the options. low: whether these CPUs compute
+    products of bfloat16 much faster.
     """
 
     device: str
@@ -117,23 +147,25 @@ class Machine:
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """Measures this machine, with the device that `usable_device` returns; of several ranks,
-        the slowest one sets the rate. Raises ConfigError.
+        """Measures this machine; of several ranks, the slowest one sets the rate. Raises
+        ConfigError.
         """
-        device = usable_device(device)
+        device, size = usable_device(device), ranks.world_size()
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
         threads = torch.get_num_threads()
-        rate = training_rate(device, core_rate(), threads, ranks.world_size())
+        rate = OTHER_FLOPS.get(device, REACHED * core_rate() * min(threads, MOST_THREADS))
         environment: dict[str, str | int] = {
             "gptx": __version__,
             "torch": str(torch.__version__),
             "threads": threads,
             "device": torch.cuda.get_device_name() if device == "cuda" else device,
-            "ranks": ranks.world_size(),
+            "ranks": size,
         }
-        low = device == "cpu" and ranks.max_over_ranks(float(not has_fast_bfloat16())) == 0
-        rate = 1 / ranks.max_over_ranks(1 / rate)
+        # AMX (Intel, since 2023): fast matrix products in bfloat16
+        has_low = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+        low = device == "cpu" and ranks.max_over_ranks(float(not has_low)) == 0
+        rate = 1 / ranks.max_over_ranks(1 / (rate * size))
         return cls(device, rate, available_memory(), environment, low)
 
     @property
@@ -144,9 +176,7 @@ class Machine:
 
 def usable_device(device: str) -> str:
     """The device, if this torch can train on it. If not, "auto" prints one line and becomes the
-    CPU; any other device raises ConfigError.
-
-    Several ranks have chosen their device before (`ranks.join`).
+    CPU; any other device raises ConfigError. Several ranks have chosen it before (`ranks.join`).
     """
     return check_device(device, try_step) if ranks.world_size() == 1 else resolve_device(device)
 
@@ -157,18 +187,15 @@ def make_plan(
     preset_name: str,
     machine: Machine,
     minutes: float | None = None,
+    *,
     baseline: Baseline | None = None,
     parent: Parent | None = None,
 ) -> Plan:
-    """Plans a new run: the preset's values, overridden by the given ones; `minutes` fits the run to
-    a time.
+    """Plans a new run: the preset's values, overridden by those asked for. `minutes` fits it to a
+    time. A pure function of its arguments, so all ranks make the same plan.
 
-    The preset default takes MINUTES unless steps are given. The presets default and best are also
-    fitted to the corpus. A pure function of its arguments, so all ranks make the same plan.
     baseline: counting's loss; None: count now. parent: the model whose weights the run starts with;
-    `asked` then has all options of its layout.
-
-    Raises ConfigError, TextError, OutOfMemory.
+    `asked` then has all options of its layout. Raises ConfigError, TextError, OutOfMemory.
     """
     longer = False
     if "steps" in asked:
@@ -176,22 +203,25 @@ def make_plan(
     elif minutes is None:
         minutes = MINUTES.get(preset_name)
         longer = minutes is not None
-    recipe = _recipe(corpus, asked, preset_name, machine, minutes)
+    values = preset(preset_name, machine.device, asked)
+    if minutes is not None and "eval_interval" not in asked:
+        values["eval_interval"] = 0
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
+    recipe = Recipe(
+        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
+        train=train,
+        fixed=frozenset(asked),
+        fitted=preset_name in FITTED_PRESETS,
+        train_characters=len(train_ids),
+        val_characters=len(val_ids) - 1,
+        longest_context=corpus.longest_context(train.val_fraction),
+    )
     if parent:  # more decay would undo the parent's learning
         recipe = replace(recipe, fixed=recipe.fixed | {"weight_decay"})
-    rate = machine.rate
-    recipe = fit_precision(recipe, machine.low)
-    if machine.low and recipe.train.precision == "bfloat16":
-        rate *= LOW_GAIN
-    recipe = fit_size(recipe, machine.device, 60 * minutes * rate if minutes else math.inf)
-    recipe = fit_memory(recipe, machine.device)
-    speed = estimate(recipe, rate, recipe.train_characters, machine.ranks)
-    if minutes is not None:
-        recipe = recipe.changed(steps=steps_in(60 * minutes, speed))
-    recipe = fit_evaluations(fit_to_corpus(recipe), speed)
-    steps = recipe.train.steps
+    recipe, speed = fit(recipe, machine, None if minutes is None else 60 * minutes)
+    steps, clock = recipe.train.steps, None
     recipe = recipe.changed(warmup_steps=min(recipe.train.warmup_steps, steps // 10))
-    clock = None
     if minutes is not None:
         clock = Clock(seconds=60 * minutes)
         recipe = recipe.changed(steps=recipe.most_steps or MOST_STEPS)
@@ -211,31 +241,7 @@ def make_plan(
         parent=parent,
     )
     plan = _complete(corpus, manifest, machine, speed, steps)
-    return replace(plan, why=recipe.why, longer=longer and plan.ends_by_time)
-
-
-def _recipe(
-    corpus: Corpus,
-    asked: Mapping[str, Any],
-    preset_name: str,
-    machine: Machine,
-    minutes: float | None,
-) -> Recipe:
-    """The preset's values, overridden by the given ones. Raises ConfigError, TextError."""
-    values = override(preset(preset_name, machine.device), asked)
-    if minutes is not None and "eval_interval" not in asked:
-        values["eval_interval"] = 0
-    train = TrainConfig(**only_fields(TrainConfig, values))
-    train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
-    return Recipe(
-        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
-        train=train,
-        fixed=frozenset(asked),
-        fitted=preset_name in FITTED_PRESETS,
-        train_characters=len(train_ids),
-        val_characters=len(val_ids) - 1,
-        longest_context=corpus.longest_context(train.val_fraction),
-    )
+    return replace(plan, longer=longer and plan.ends_by_time)
 
 
 def resume_plan(
@@ -278,18 +284,17 @@ def resume_plan(
 
 def _resume_warnings(stored: Manifest, now: Manifest, machine: Machine) -> tuple[str, ...]:
     """Warnings that a resumed run will not be as an unbroken one."""
-    warnings = []
-    if now.clock is None:  # the clock repeats nothing
-        here = machine.environment
-        for name, value in stored.environment.items():
-            if name in here and here[name] != value:
-                warnings.append(
-                    f"not bit-exact: this run was trained with {name} {value}, now it is "
-                    f"{here[name]}"
-                )
-        if now.train.micro_batch_size != stored.train.micro_batch_size:
-            warnings.append("not bit-exact: another micro-batch size rounds sums differently")
-    if now.clock is None and now.train.steps != stored.train.steps:
+    if now.clock is not None:  # the clock repeats nothing
+        return ()
+    here = machine.environment
+    warnings = [
+        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
+        for name, value in stored.environment.items()
+        if here.get(name, value) != value
+    ]
+    if now.train.micro_batch_size != stored.train.micro_batch_size:
+        warnings.append("not bit-exact: another micro-batch size rounds sums differently")
+    if now.train.steps != stored.train.steps:
         earlier = "with the time" if stored.clock else f"at step {stored.train.steps:,}"
         warnings.append(f"the schedule now ends at step {now.train.steps:,}, not {earlier}")
     return tuple(warnings)
@@ -300,7 +305,7 @@ def _prolonged(manifest: Manifest, seconds: float, characters: int) -> Manifest:
     text of `characters`. A finished run begins again at LATER_PEAK; another one goes on from the
     learning rate that it has. Raises ConfigError if the epochs are used up.
     """
-    step, most = manifest.step, MOST_STEPS
+    step, most, clock = manifest.step, MOST_STEPS, manifest.clock
     if manifest.preset in FITTED_PRESETS:
         most = MOST_EPOCHS * characters // manifest.step_characters
         epochs = step * manifest.step_characters / characters
@@ -310,7 +315,6 @@ def _prolonged(manifest: Manifest, seconds: float, characters: int) -> Manifest:
             f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
             f"on more text, or give `steps={2 * step}`",
         )
-    clock = manifest.clock
     if manifest.progress >= 1:
         clock = Clock(
             seconds=seconds, start_step=step, start_elapsed=manifest.elapsed, peak=LATER_PEAK
@@ -326,21 +330,14 @@ def _prolonged(manifest: Manifest, seconds: float, characters: int) -> Manifest:
 def _complete(
     corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed, steps: int
 ) -> Plan:
-    """Makes the plan of a run from its manifest's step on. Counts the characters, and the baseline
-    if the manifest has none. Raises OutOfMemory, TextError.
+    """Makes the plan of a run from its manifest's step on. Counts the baseline if the manifest has
+    none. Raises OutOfMemory, TextError.
     """
     model, train = manifest.model, manifest.train
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
     train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
-    if len(corpus.ids) <= COUNTED:
-        in_train = character_counts(train_ids, model.vocab_size)
-        in_val = character_counts(val_ids, model.vocab_size)
-    else:
-        in_train = character_counts(corpus.ids, model.vocab_size)
-        in_val = np.zeros(model.vocab_size, np.int64)
     baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
-    decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,
         manifest=replace(manifest, baseline=baseline),
@@ -349,7 +346,141 @@ def _complete(
         speed=speed,
         steps=steps,
         train_characters=len(train_ids),
-        val_characters=len(val_ids),
-        rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),
-        only_in_val=decode(np.flatnonzero((in_train == 0) & (in_val > 0))),
     )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model's shape and how it learns, and what decides it. fixed: options that the user has set.
+    fitted: whether the corpus limits the steps, and decides shape and dropout. val_characters: to
+    predict in the validation split. longest_context: the largest block_size.
+    """
+
+    model: ModelConfig
+    train: TrainConfig
+    fixed: frozenset[str]
+    fitted: bool
+    train_characters: int
+    val_characters: int
+    longest_context: int
+
+    @property
+    def step_characters(self) -> int:
+        """How many characters a step learns to predict."""
+        return self.train.batch_size * self.model.block_size
+
+    @property
+    def most_steps(self) -> int:
+        """The steps of MOST_EPOCHS epochs, at least one; 0: no limit, as nothing is fitted."""
+        most = MOST_EPOCHS * self.train_characters // self.step_characters
+        return max(1, most) if self.fitted else 0
+
+    def changed(self, **values: Any) -> Recipe:
+        """With other values, except for options that the user has given."""
+        values = {name: value for name, value in values.items() if name not in self.fixed}
+        return replace(
+            self,
+            model=replace(self.model, **only_fields(ModelConfig, values)),
+            train=replace(self.train, **only_fields(TrainConfig, values)),
+        )
+
+
+def fit(recipe: Recipe, machine: Machine, seconds: float | None = None) -> tuple[Recipe, Speed]:
+    """The recipe, fitted to its text, to the machine and to a time; and its estimated speed."""
+    rate = machine.rate
+    if machine.low and recipe.fitted:
+        recipe = recipe.changed(precision="bfloat16")
+    if machine.low and recipe.train.precision == "bfloat16":
+        rate *= LOW_GAIN
+    if recipe.fitted:
+        recipe = fit_size(recipe, machine.device, math.inf if seconds is None else seconds * rate)
+    if machine.device == "cpu":  # a step's memory then does not grow with the vocabulary
+        most = max(1, LOGITS // (recipe.model.block_size * recipe.model.vocab_size))
+        if recipe.train.batch_size > most:
+            recipe = recipe.changed(micro_batch_size=most)
+    speed = estimate(recipe, rate, recipe.train_characters, machine.ranks)
+    if seconds is not None:
+        recipe = recipe.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
+    if recipe.fitted:
+        recipe = fit_epochs(recipe)
+    return fit_evaluations(recipe, speed), speed
+
+
+def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:
+    """The shape or, on a GPU, the batch that suits the corpus, and a context that it allows.
+
+    On a CPU, the largest of SHAPES that the corpus and `flops` operations can train well; without a
+    limit on operations, none larger than the recipe's. Options that the user gave stay; width and
+    number of heads, which must divide it, are chosen together or not at all.
+    """
+    text, longest = MOST_EPOCHS * recipe.train_characters, recipe.longest_context
+    if device != "cpu":
+        recipe = recipe.changed(block_size=min(recipe.model.block_size, longest))
+        most = max(1, int(text / (LEAST_STEPS * recipe.model.block_size)))
+        return recipe.changed(batch_size=min(recipe.train.batch_size, most))
+    if {"n_head", "n_embd"} & recipe.fixed:
+        recipe = replace(recipe, fixed=recipe.fixed | {"n_head", "n_embd"})
+    best = recipe
+    for in_time, in_text, shape in SHAPES:
+        larger = recipe.changed(**shape)
+        if (larger.model.n_layer, larger.model.n_embd) != (shape["n_layer"], shape["n_embd"]):
+            larger = larger.changed(dropout=recipe.model.dropout)
+        allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
+        needed = min(in_time, 2 * text) * larger.model.training_flops
+        if allowed and text >= in_text and flops >= needed:
+            best = larger
+    return best.changed(block_size=min(best.model.block_size, longest))
+
+
+def fit_epochs(recipe: Recipe) -> Recipe:
+    """Limits the steps to MOST_EPOCHS epochs; sets dropout and weight decay by the number of epochs
+    and the model's size. A preset with dropout (as for a GPU) keeps its share of dropped
+    activations and its decay.
+    """
+    recipe = recipe.changed(steps=min(recipe.train.steps, recipe.most_steps))
+    characters = recipe.train_characters
+    epochs = recipe.train.steps * recipe.step_characters / characters
+    pressure = epochs * weights(recipe.model) / characters
+    if pressure >= PRESSURE and recipe.model.dropout and "dropout" not in recipe.fixed:
+        return recipe
+    dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2)) * (pressure >= PRESSURE)
+    decay = DECAY * recipe.step_characters / characters
+    decay = round(min(decay, DECAY_OF_EPOCH * min(epochs, MOST_EPOCHS)), 2)
+    return recipe.changed(dropout=dropout, weight_decay=max(recipe.train.weight_decay, decay))
+
+
+def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
+    """Evaluations that together take at most EVALUATIONS_SHARE of the time of all steps.
+
+    The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
+    of two, so that slightly different speeds give the same number of characters.
+    """
+    train, trained = recipe.train, speed.step / recipe.step_characters
+    cost = 2.0 ** math.ceil(math.log2(max(speed.character / trained, 1e-3)))
+    evaluations = train.evaluations
+    if train.eval_interval:
+        evaluations = max(1, train.steps // train.eval_interval)
+    characters = EVALUATIONS_SHARE * train.steps * recipe.step_characters / cost / evaluations
+    most = max(LEAST_READ, recipe.model.block_size, int(characters))
+    return recipe.changed(eval_chars=most if most < recipe.val_characters else 0)
+
+
+def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: int = 1) -> Speed:
+    """The speed of a run that trains with `rate` operations per second."""
+    model, characters = run.model, run.step_characters
+    muon = ORTHOGONALISING * model.n_embd * weights(model) * (run.train.matrix_lr > 0) / ranks
+    learning = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
+    forward = learning / characters / 3  # seconds for one character
+    mixed = MIXING * model.vocab_size * (model.counting > 0)
+    held = HeldOut.of(train_characters, model.vocab_size).length * PIECES
+    return Speed(
+        step=learning + muon / rate,
+        character=forward + mixed / ranks,
+        saving=12 * model.parameters() / SAVED + SAMPLING,  # weights and two moments
+        fitting=held * (forward + mixed) * (model.counting > 0),
+    )
+
+
+def weights(model: ModelConfig) -> int:
+    """Entries of the blocks' matrices."""
+    return (12 if model.feed_forward else 4) * model.n_layer * model.n_embd**2

@@ -1,8 +1,7 @@
 """The ranks: processes that torchrun starts to train one model, and how they exchange values.
 
-The first rank finds the corpus and the checkpoint and tells the others where they are; `--data` and
-`--checkpoints` must be the same folders on all machines. Without torchrun, a process is the only
-rank; these functions then exchange nothing and import no torch.
+The first rank finds the corpus and the checkpoint and tells the others where they are: all machines
+need the same folders. A process without torchrun is the only rank, and imports no torch here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 from gpt.devices import reason_of, resolve_device
 from gpt.errors import ConfigError, GptxError, RankError, StorageError
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def rank() -> int:
@@ -132,16 +131,15 @@ def from_rank(source: int, value: Any) -> Any:
 
 
 def share_result(
-    find: Callable[[], Found], describe: Callable[[Found], Any], follow: Callable[[Any], Found]
-) -> Found:
+    find: Callable[[], Result], describe: Callable[[Result], Any], follow: Callable[[Any], Result]
+) -> Result:
     """What the first rank finds; the others find it by its description. All ranks must call this.
-
     Raises what `find` raises; on other ranks RankError, or StorageError if `follow` finds nothing.
     """
     if is_first():
-        found = find()
-        from_rank(0, describe(found))
-        return found
+        result = find()
+        from_rank(0, describe(result))
+        return result
     message = from_rank(0, None)
     try:
         return follow(message)

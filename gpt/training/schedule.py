@@ -1,4 +1,5 @@
-"""What follows from the progress of a training: the learning rate, evaluations, records.
+"""What follows from the progress of a training: the learning rate, evaluations, records; and how
+long its parts take.
 
 Progress is the share of the steps or, with a time budget, of the time (Manifest.progress). Without
 a budget, all of this is a function of step and options, so that a run repeats bit for bit.
@@ -7,11 +8,22 @@ a budget, all of this is a function of step and options, so that a run repeats b
 from __future__ import annotations
 
 import math
+import time
+from collections import defaultdict, deque
+from dataclasses import dataclass, replace
+from statistics import median
 
 from gpt.config import TrainConfig
 from gpt.storage.manifest import Clock, Manifest
+from gpt.training import ranks
 
 RECORDS = 500  # most records of the training between two evaluations
+NEWEST, ENOUGH = 31, 5  # newest steps whose median is known; fewer say too little
+MOST_MEDIANS = 20  # a step counts at most this many median ones: the machine was suspended
+PAUSES_SHARE = 0.1  # most of the time so far that evaluations, samples and saves take
+END_SHARE = 0.05  # most of a time budget for reading the split at the end
+MOST_RESERVED = 0.5  # most of a time budget that is kept for the end
+SAMPLING = 0.1  # seconds of the sample that follows a save, about
 
 
 def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) -> float:
@@ -27,38 +39,128 @@ def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) ->
     warmup = config.warmup_steps
     if step < start + warmup:
         peak = first + (peak - first) * (step - start + 1) / (warmup + 1)
-    done = _done(config, step) if clock is None else clock.progress
+    if clock is not None:
+        done = clock.progress
+    elif step <= warmup:
+        done = 0.0
+    else:
+        done = min(1.0, (step - warmup) / max(1, config.steps - warmup))
     if config.schedule == "cosine":
         done = 0.5 - 0.5 * math.cos(math.pi * done)
     return peak + done * (config.min_lr - peak)
 
 
-def _done(config: TrainConfig, step: int) -> float:
-    """The share of the decay that is done after `step` of all steps."""
-    if step <= config.warmup_steps:
-        return 0.0
-    if step >= config.steps:
-        return 1.0
-    return (step - config.warmup_steps) / (config.steps - config.warmup_steps)
-
-
 def is_due(before: float, now: Manifest) -> bool:
     """Whether an evaluation follows a step. before: the progress before this step."""
-    config = now.train
     if now.progress >= 1:
         return True
-    if config.eval_interval:
-        return now.step > 0 and now.step % config.eval_interval == 0
-    return _passed(config.evaluations, now.progress) > _passed(config.evaluations, before)
+    if now.train.eval_interval:
+        return now.step > 0 and now.step % now.train.eval_interval == 0
+    return passes(now.train.evaluations, before, now.progress)
 
 
-def is_recorded(before: float, now: Manifest) -> bool:
-    """Whether a record of the training follows a step: at most RECORDS, evenly distributed, with
-    one after the last step.
+def passes(count: int, before: float, progress: float) -> bool:
+    """Whether one of `count` evenly distributed events lies between two values of progress."""
+    # without 1e-9, 0.7 * 10 may be below 7
+    return int(count * progress + 1e-9) > int(count * before + 1e-9)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a step, of evaluating one character, of a save with its sample, and of fitting the
+    gate of counting, which comes with each evaluation.
     """
-    return _passed(RECORDS, now.progress) > _passed(RECORDS, before)
+
+    step: float = 0.0
+    character: float = 0.0
+    saving: float = 0.0
+    fitting: float = 0.0
 
 
-def _passed(count: int, progress: float) -> int:
-    """How many of `count` evenly distributed events are done."""
-    return int(count * progress + 1e-9)  # without 1e-9, 0.7 * 10 may be below 7
+UNKNOWN = Speed()
+
+
+class Timing:
+    """The seconds that a training takes, in this process: of the start up to the first step, of
+    counting (waiting for the counts and fitting the gate), of steps, evaluations and saves
+    (`spent`).
+
+    speed: estimates, which measurements replace. began: the time, by the clock, at which the
+    process began. With a time budget, all ranks get the times of the first one.
+    """
+
+    def __init__(self, speed: Speed, began: float | None, is_shared: bool) -> None:
+        self.clock = time.perf_counter
+        self.speed, self.is_shared = speed, is_shared
+        self.spent: dict[str, float] = defaultdict(float)
+        self._mark = self.clock() if began is None else began
+        self._newest: deque[float] = deque(maxlen=NEWEST)
+        self._was_long, self._left_out = False, 0.0  # the last step, and seconds of it
+        self._planned, self._measured = speed.step, set[str]()
+
+    def lap(self, what: str) -> float:
+        """Seconds since the last call. what: the name of what took this time."""
+        now = self.clock()
+        seconds, self._mark = now - self._mark, now
+        if self.is_shared:
+            seconds = ranks.sum_over_ranks(seconds if ranks.is_first() else 0.0)
+        self.spent[what] += seconds
+        return seconds
+
+    def step(self) -> float:
+        """Seconds since the last call, for a step: at most MOST_MEDIANS median ones, as the machine
+        was suspended if it took longer. If the next step is as long, steps have become slower, and
+        what was left out counts after all.
+        """
+        seconds, most = self.lap("steps"), math.inf
+        if len(self._newest) >= ENOUGH:
+            most = MOST_MEDIANS * median(self._newest)
+        counted, is_long = seconds, seconds > most
+        if is_long and self._was_long:
+            counted, self._left_out = seconds + self._left_out, 0.0
+        elif is_long:
+            counted, self._left_out = most, seconds - most
+        self._was_long = is_long
+        self.spent["steps"] += counted - seconds
+        self._newest.append(min(seconds, most))
+        return counted
+
+    def measured(self, **seconds: float) -> None:
+        """Replaces estimates, by their names in Speed."""
+        self.speed = replace(self.speed, **seconds)
+        self._measured |= seconds.keys()
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as planned a step takes; 1 if it is not known yet."""
+        if len(self._newest) < ENOUGH or not self._planned:
+            return 1.0
+        return median(self._newest) / self._planned
+
+    def can_pause(self, characters: int) -> bool:
+        """Whether there is time for an evaluation of so many characters, a save and a sample."""
+        working = sum(self.spent.values()) - self.spent["start"]
+        pauses = working - self.spent["steps"]
+        return pauses + self._pause(characters) <= PAUSES_SHARE * working
+
+    def affordable(self, characters: int, budget: float) -> int:
+        """How many of the split's characters the end reads, of a budget of so many seconds."""
+        seconds, share = self._expected("character") * characters, END_SHARE * budget
+        return characters if seconds <= share else int(characters * share / seconds)
+
+    def reserve(self, now: Manifest, budget: float) -> float:
+        """The seconds of a budget that are kept for the last evaluation, the save and the end."""
+        read, of = now.part
+        at_end, seconds = self.affordable(of, budget), self._pause(read)
+        if at_end > read:
+            seconds += self._expected("character") * at_end
+        return min(seconds, MOST_RESERVED * budget)
+
+    def _pause(self, characters: int) -> float:
+        reading = self._expected("character") * characters
+        return self._expected("fitting") + reading + self._expected("saving")
+
+    def _expected(self, what: str) -> float:
+        """Seconds, as measured; an estimate is as wrong as that of a step, if steps are slower."""
+        seconds: float = getattr(self.speed, what)
+        return seconds if what in self._measured else seconds * max(1.0, self.slowdown)

@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import Experts
+from gpt.counting.gate import Counting
+from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
@@ -26,28 +29,23 @@ from gpt.training.checkpoint import (
     Prove,
     load_gpt,
     model_bytes,
-    on_cpu,
     restore_state,
     state_bytes,
 )
-from gpt.training.counting import Counting
-from gpt.training.evaluation import Losses, evaluate, evaluate_with_progress
+from gpt.training.evaluation import Losses, evaluate, evaluate_with_progress, predict_span
 from gpt.training.events import (
     Evaluated,
     EvaluatedAtEnd,
     Evaluating,
     Event,
+    Records,
     Saved,
     Stepped,
     Stopped,
 )
-from gpt.training.fit import SAMPLING, UNKNOWN, Speed
-from gpt.training.net import Net
 from gpt.training.optim import Average, Optimizer
-from gpt.training.records import Records
-from gpt.training.schedule import is_due, learning_rate
-from gpt.training.step import memory_errors, train_step
-from gpt.training.timing import Timing
+from gpt.training.schedule import SAMPLING, UNKNOWN, Speed, Timing, is_due, learning_rate
+from gpt.training.step import Net, torch_errors, train_step
 
 
 @dataclass(frozen=True)
@@ -124,6 +122,14 @@ class Trainer:
         """The model that is evaluated and saved."""
         return self.average.model if self.average else self.model
 
+    def mixture(self, model: GPT, step: int) -> Mixture | None:
+        """Counting with the gate fitted to the model of this step; None without counting."""
+
+        def predict(starts: Any, length: int) -> Any:
+            return predict_span(model, self.train, (starts, length), self.device)[0].cpu().numpy()
+
+        return self.counting.mixture(step, predict)
+
     def stop(self, reason: str) -> None:
         """Asks all ranks to save everything and to end after the current step."""
         self.stop_reason = reason
@@ -134,7 +140,7 @@ class Trainer:
         Raises NumericsError, StorageError, OutOfMemory, RankError.
         """
         try:
-            with memory_errors(self.manifest.model, self.config), ranks.rank_errors():
+            with torch_errors(self.manifest.model, self.config), ranks.rank_errors():
                 yield from self._events()
         finally:
             del self.net  # it refers to the process group
@@ -158,7 +164,7 @@ class Trainer:
         if self.manifest.progress >= 1 or self._out_of_patience():
             yield from self._evaluate_at_end()
         finished = "patience" if self._out_of_patience() else "finished"
-        yield Stopped(self.manifest.step, self._stopping() or finished, self.timing.spent)
+        yield Stopped(self.manifest.step, self._stopping() or finished, dict(self.timing.spent))
 
     def _step(self) -> Stepped:
         """Makes a step."""
@@ -175,7 +181,7 @@ class Trainer:
             separator=self.separator,
         )
         step = before.step + 1
-        self._check(math.isfinite(loss + norm), step, "the loss or its gradient")
+        self._check(loss + norm, step, "the loss or its gradient")
         if self.average:
             self.average.update(self.model, step)
         seconds = self.timing.step()
@@ -224,19 +230,17 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         """Evaluates the last step."""
         before = self.manifest
-        mixture = self.counting.mixture(self.kept, self.device, before.step)
+        (read, of), (total, count) = before.part, before.running
+        mixture = self.mixture(self.kept, before.step)
         fitting = self._lap("counting")
         losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
         reading = self._lap("evaluations")
-        read, of = before.part
         self.timing.measured(fitting=fitting, character=reading / read)
-        self._check(math.isfinite(losses.nats), before.step, "the validation loss")
+        self._check(losses.nats, before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
-        total, count = before.running
         train_loss = total / max(1, count)
         self._log(
             fitting + reading,
-            step=now.step,
             train_loss=train_loss,
             val_loss=losses.nats,
             gpt_loss=losses.gpt,
@@ -266,8 +270,7 @@ class Trainer:
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
         model = self.kept if step == now.step else load_gpt(self.run.model(step), self.device)
-        mixture = self.counting.mixture(model, self.device, step)
-        losses = Losses(math.nan)
+        mixture, losses = self.mixture(model, step), Losses(math.nan)
         for result in evaluate_with_progress(model, self.val, self.device, most, mixture):
             if isinstance(result, Losses):
                 losses = result
@@ -275,28 +278,23 @@ class Trainer:
                 yield Evaluating(result)
                 if self._stopping():
                     return
-        self._check(math.isfinite(losses.nats), step, "the validation loss")
+        self._check(losses.nats, step, "the validation loss")
         seconds = self._lap("evaluations")
         self.manifest = replace(
             self.manifest, final_loss=losses.nats, final_characters=most, gpt_loss=losses.gpt
         )
-        self._log(
-            seconds,
-            step=now.step,
-            best_step=step,
-            final_loss=losses.nats,
-            gpt_loss=losses.gpt,
-            val_characters=most,
-        )
+        final = {"final_loss": losses.nats, "gpt_loss": losses.gpt, "val_characters": most}
+        self._log(seconds, best_step=step, **final)
         if ranks.is_first():
             self.run.replace_manifest(self.manifest)
-        yield EvaluatedAtEnd(step, losses.nats, most, of, seconds, losses.gpt)
+        yield EvaluatedAtEnd(step, losses.nats, most, of, losses.gpt)
 
-    def _log(self, seconds: float, /, **record: float | None) -> None:
-        """Records an evaluation and its duration in seconds; values that are None are left out."""
+    def _log(self, duration: float, **record: float | None) -> None:
+        """Records an evaluation, which took so many seconds; values that are None are left out."""
         known = {name: value for name, value in record.items() if value is not None}
-        known["elapsed"] = round(self.manifest.elapsed, 3)
-        self.records.add("metrics", known | {"evaluation_seconds": round(seconds, 3)})
+        times = {"elapsed": self.manifest.elapsed, "evaluation_seconds": duration}
+        rounded = {name: round(seconds, 3) for name, seconds in times.items()}
+        self.records.add("metrics", {"step": self.manifest.step, **known, **rounded})
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
@@ -318,17 +316,16 @@ class Trainer:
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         if self.saved_step == manifest.step:  # it was saved without its evaluation
             return self.run.replace_manifest(manifest)
-        mixture = self.counting.mixture(self.kept, self.device, manifest.step)
+        mixture = self.mixture(self.kept, manifest.step)
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
-        model = on_cpu(self.kept, self.device)
-        stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
+        stored = model_bytes(self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture)
         release_memory()
         state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         return self.run.commit(manifest, {MODEL: stored, STATE: state})
 
-    def _check(self, finite: bool, step: int, what: str) -> None:
-        """Raises NumericsError, which says what to try, unless the value `what` is `finite`."""
-        if finite:
+    def _check(self, number: float, step: int, what: str) -> None:
+        """Raises NumericsError, which says what to try, unless the number `what` is finite."""
+        if math.isfinite(number):
             return
         rates = ("learning_rate", "embedding_lr", "matrix_lr")
         remedies = [f"`{name}`" for name in rates if getattr(self.config, name) > 0]

@@ -15,9 +15,19 @@ from kneser_ney import Definition
 
 from gpt.corpus.sources import find_sources
 from gpt.counting import baseline as counting
-from gpt.counting.baseline import ORDERS, count_baseline, kneser_ney
-from gpt.counting.mixture import estimate_discounts
-from gpt.counting.tables import MOST_CHARACTERS, count_levels
+from gpt.counting import tables
+from gpt.counting.baseline import (
+    MOST,
+    ORDERS,
+    PIECES,
+    HeldOut,
+    count_ahead,
+    count_baseline,
+    count_experts,
+    kneser_ney,
+)
+from gpt.counting.mixture import Expert, estimate_discounts
+from gpt.counting.tables import MOST_CHARACTERS, count, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
 
@@ -82,18 +92,6 @@ def counted(text: str) -> Baseline:
     return count_baseline(ids[:boundary], ids[boundary:], len(vocabulary))
 
 
-def test_fast_counting_equals_the_definition_on_a_real_text(reference: str) -> None:
-    """A long text has all the counts of counts that discounts need; a short text rarely does."""
-    text = reference[:12_000]
-    vocabulary = Vocabulary.from_text(text)
-    ids = vocabulary.encode(text).tolist()
-    train, val = ids[:10_800], ids[10_800:]
-    levels = Definition(train, len(vocabulary), ORDERS).counted
-    assert all(level.discounts[1] != 0.5 for level in levels[1:-1])
-    slow = losses_of(slowly(train, val, len(vocabulary), ORDERS))
-    assert counted(text).losses == pytest.approx(slow, rel=0, abs=1e-12)
-
-
 def test_best_order_reaches_the_known_loss_on_the_embedded_text(reference: str) -> None:
     """1.1213 nats on the text of Python 3.11.7 (Witten–Bell, before: 1.320); 3.10: 1.115, 3.12:
     1.155, 3.13: 1.164.
@@ -128,22 +126,6 @@ def test_the_largest_numbers_fit_64_bits() -> None:
     assert largest <= 64
 
 
-def test_counting_a_large_vocabulary_does_not_overflow() -> None:
-    size = 0x110000
-    text = np.random.default_rng(0).choice([0, 1, 70_000, size - 2, size - 1], 4_000)
-    train, val = text[:3_900].astype("u4"), text[3_900:].astype("u4")
-    slow = losses_of(slowly(train.tolist(), val.tolist(), size, ORDERS))
-    found = count_baseline(train, val, size).losses
-    assert found == pytest.approx(slow, rel=0, abs=1e-9)
-
-
-def test_one_distinct_character_has_no_loss() -> None:
-    zeros = np.zeros(50, "u1")
-    found = count_baseline(zeros[:40], zeros[40:], 1)
-    assert found == Baseline((0.0,) * ORDERS, 40, 9)
-    assert "-" not in str(found.losses)
-
-
 def test_only_the_part_around_the_split_of_a_long_text_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -157,16 +139,65 @@ def test_only_the_part_around_the_split_of_a_long_text_is_counted(
     assert (found.counted, found.scored) == (50, 20)
 
 
-@pytest.mark.parametrize("size", [256, 5000])
-def test_counting_random_text_takes_less_than_eighty_bytes_a_character(size: int) -> None:
-    ids = np.random.default_rng(1).integers(0, size, 2**19).astype(np.min_scalar_type(size - 1))
+@pytest.mark.parametrize(
+    ("characters", "vocab_size"),
+    [(1, 2), (100, 65), (1_000, 30_000), (18_000, 2), (1_003_854, 65), (5_000_000, 30_000)],
+)
+def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
+    characters: int, vocab_size: int
+) -> None:
+    held = HeldOut.of(characters, vocab_size)
+    places = np.arange(characters)
+    inside = held.contains(places)
+    assert inside.sum() == held.length * len(held.starts)
+    assert inside.sum() <= min(MOST, characters / 20)
+    assert held.share == inside.mean()
+    expected = np.concatenate([start + np.arange(held.length) for start in held.starts] or [[]])
+    assert np.array_equal(places[inside], expected)
+    ids = places.astype("u4")
+    margin = (characters - held.start) // 100
+    near = np.zeros(characters, bool)
+    for start in held.starts:
+        near[max(0, start - margin) : start + held.length + margin] = True
+    assert np.array_equal(held.apart(ids), places[held.start :][~near[held.start :]])
+    assert (~near[held.start :]).mean() > 0.75
+
+
+IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("orders", "most"), [(4, 2**22), (8, 2**22), (10, 2**22), (8, 700)])
+def test_counts_begun_before_are_those_of_a_training(
+    orders: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_GRAMS", most)
+    baseline, begun = count_ahead(IDS[:2700], IDS[2700:], 5, orders).result()
+    assert baseline == count_baseline(IDS[:2700], IDS[2700:], 5)
+    later = count_experts(IDS[:2700], 5, orders)
+    assert begun is not None
+    counted, expected = begun.whole.trie.packed(), later.whole.trie.packed()
+    assert all(np.array_equal(counted[name], expected[name]) for name in expected)
+    assert np.array_equal(begun.held, later.held)
+
+
+def test_the_held_out_text_is_predicted_by_counts_of_the_other_text() -> None:
+    experts, held = count_experts(IDS, 5, 4), HeldOut.of(len(IDS), 5)
+    apart = Expert(count(held.apart(IDS), 5, 4), 5)
+    histories = apart.trie.histories_at(IDS, held.starts, held.length)
+    assert experts.held.shape == (PIECES * held.length, 5)
+    assert experts.held == pytest.approx(np.log(apart.predict(histories)), rel=1e-6)
+    assert experts.held != pytest.approx(np.log(experts.whole.predict(histories)), rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [60, 5000])
+def test_experts_of_random_text_take_less_than_160_bytes_a_character_and_keep_60(size: int) -> None:
+    ids = np.random.default_rng(1).integers(0, size, 2**17).astype(np.min_scalar_type(size - 1))
     tracemalloc.start()
     try:
-        count_baseline(ids, ids[: 2**18], size)
-        baseline = tracemalloc.get_traced_memory()[1]
-        tracemalloc.reset_peak()
-        list(count_levels(ids, size, 2))
-        tables = tracemalloc.get_traced_memory()[1]
+        experts = count_experts(ids, size, 8)
+        kept, most = (each / len(ids) for each in tracemalloc.get_traced_memory())
     finally:
         tracemalloc.stop()
-    assert max(baseline, tables) < 80 * len(ids), (baseline / len(ids), tables / len(ids))
+    held = experts.held.nbytes / len(ids)
+    kept, most = kept - held, most - held
+    assert (kept < 60, most < 160) == (True, True), (kept, most)

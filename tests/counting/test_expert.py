@@ -67,17 +67,6 @@ def test_distributions_sum_to_one_and_are_the_same_one_by_one(
     assert len(cached._kept) * len(chances) <= most + len(chances)
 
 
-def test_histories_of_parts_are_those_of_the_whole_text(counted: tuple[Expert, np.ndarray]) -> None:
-    expert, ids = counted
-    text = ids[-200:]
-    whole = expert.trie.histories_at(text, np.array([0]), 201)
-    starts = np.array([0, 1, 3, 5, 6, 100, 190])
-    for length in (1, 2, 10):
-        found = expert.trie.histories_at(text, starts, length)
-        expected = np.concatenate([whole[:, each : each + length] for each in starts], axis=1)
-        assert np.array_equal(found, expected)
-
-
 def test_packed_tables_are_the_same_when_they_are_unpacked(
     counted: tuple[Expert, np.ndarray],
 ) -> None:
@@ -104,13 +93,3 @@ def test_orders_that_would_exceed_the_limit_are_not_counted(
     for name, array in fewer.packed().items():
         assert np.array_equal(arrays[name], array)
     assert unpack_trie(arrays, 12, 8).ends == whole.ends[: orders + 1]
-
-
-def test_parts_of_many_positions_predict_the_same(
-    counted: tuple[Expert, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expert, ids = counted
-    histories = expert.trie.histories_at(ids[-50:], np.array([0]), 51)
-    whole = expert.predict(histories)
-    monkeypatch.setattr(experts, "AT_ONCE", 40)
-    assert np.array_equal(expert.predict(histories), whole)

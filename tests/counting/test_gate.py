@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from operator import mul
-
 import numpy as np
 import pytest
 from conftest import TEXT
@@ -60,20 +57,6 @@ def fitted(expert: Expert, logits: Array) -> Array:
     return fit_gate(gpt, counting, IDS[-400:])
 
 
-def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> None:
-    counted = expert.predict(histories(expert))
-    seen = gate_features(logits, np.log(counted), counted)
-    for place in (0, 1, 7, 250, 400):
-        gpt = [score - math.log(sum(map(math.exp, logits[place]))) for score in logits[place]]
-        chances = counted[place].tolist()
-        expected = {
-            "1": 1.0,
-            "entropy": -sum(chance * math.log(chance) for chance in chances),
-            "agreement": sum(map(mul, chances, gpt)),
-        }
-        assert dict(zip(FEATURES, seen[place], strict=True)) == pytest.approx(expected, rel=1e-12)
-
-
 def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
     gate = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
@@ -105,24 +88,6 @@ def test_no_other_gate_near_the_fitted_one_is_likelier(expert: Expert, logits: A
     for size in (0.001, 0.01, 0.1):
         for _ in range(20):
             assert unlikely(gate + generator.normal(0, size, gate.shape)) > best
-
-
-def test_the_fit_does_not_depend_on_what_is_computed_together(
-    expert: Expert, logits: Array, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = fitted(expert, logits)
-    monkeypatch.setattr("gpt.counting.mixture.AT_ONCE", 100 * SIZE)
-    assert fitted(expert, logits) == pytest.approx(whole, rel=1e-9)
-
-
-def test_without_text_the_gate_is_the_usual_one() -> None:
-    nothing = np.empty((0, SIZE))
-    assert fit_gate(nothing, nothing, IDS[:0]) == pytest.approx(PRIOR_MEAN)
-
-
-def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
-    mixture = Mixture(expert, -np.eye(2, len(FEATURES))[:1].repeat(2, axis=0))
-    assert (mixture.predict(logits, histories(expert)).weights == 0).all()
 
 
 def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None:

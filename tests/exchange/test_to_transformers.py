@@ -27,7 +27,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing i
 import gpt
 from gpt.config import ModelConfig
 from gpt.config.fields import options_of
-from gpt.config.presets import PRESETS, preset
+from gpt.config.train import PRESETS, preset
 from gpt.errors import ConfigError
 from gpt.exchange.to_transformers import (
     ACTIVATIONS,

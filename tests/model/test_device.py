@@ -67,13 +67,6 @@ def test_text_of_a_model_with_counting_equals_numpys(
     assert caplog.messages == []
 
 
-def test_decoder_uses_no_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
-    stored, ids = tiny.model(), np.arange(4)[None]
-    dropping = replace(stored, config=replace(stored.config, dropout=0.9))
-    logits = DeviceGPT(load_gpt(dropping, "cpu").train(), "cpu").start(ids)
-    np.testing.assert_allclose(logits, CachedDecoder(trained.reader).start(ids), rtol=0, atol=1e-4)
-
-
 def test_every_result_on_a_device_equals_numpys(
     tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,6 @@ from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
 from gpt.storage.model_file import Probe, read_model
 from gpt.storage.run import MODEL, Checkpoint, Run
-from gpt.training import checkpoint as module
 from gpt.training.checkpoint import (
     exact_logits,
     load_gpt,
@@ -103,47 +102,6 @@ def test_moments_of_another_model_are_refused(tmp_path: Path, tiny: Checkpoint) 
             restore_state(checkpoint, other, Optimizer(other, TRAIN))
 
 
-@pytest.mark.parametrize(
-    ("block_size", "positions", "numbers", "rows", "length", "kept"),
-    [
-        (16, 512, 2**14, 1, 16, 15),
-        (100, 512, 2**14, 1, 100, 15),
-        (9, 512, 2**14, 2, 9, 15),
-        (100, 60, 2**14, 1, 60, 15),
-        (16, 512, 50, 1, 16, 3),
-        (4, 8, 1, 2, 4, 1),
-    ],
-)
-def test_the_probe_covers_positions_and_characters_within_its_limits(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    block_size: int,
-    positions: int,
-    numbers: int,
-    rows: int,
-    length: int,
-    kept: int,
-) -> None:
-    monkeypatch.setattr(module, "PROBE_POSITIONS", positions)
-    monkeypatch.setattr(module, "PROBE_NUMBERS", numbers)
-    model, _ = trained(0, block_size=block_size)
-    (tmp_path / "m").write_bytes(model_bytes(model, VOCABULARY, TEXT, 7))
-    stored = read_model(tmp_path / "m")
-    probe = stored.probe
-    assert (probe.ids.shape, probe.logits.shape, stored.step) == (
-        (rows, length),
-        (rows * length, kept),
-        7,
-    )
-    text = VOCABULARY.decode(probe.ids.reshape(-1))
-    if positions >= len(VOCABULARY):
-        assert set(text) == set(VOCABULARY.characters)
-    every = min(rows * length, len(VOCABULARY))
-    assert TEXT.startswith(text[: rows * length - every])
-    exact = probe.of(exact_logits(model, probe.ids)).astype(np.float32)
-    assert probe.logits.tobytes() == exact.tobytes()
-
-
 def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> None:
     model = GPT(ModelConfig(vocab_size=20_000, **TINY))
     probe = probe_of(model, np.arange(9))
@@ -151,13 +109,6 @@ def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> 
     assert np.diff(probe.ids.reshape(-1)).min() >= 39
     assert (probe.ids[0, 0], probe.ids[-1, -1]) == (0, 19_999)
     assert probe.logits.shape == (512, 32)
-
-
-def test_the_probe_of_every_character_of_unicode_takes_bounded_memory() -> None:
-    model = GPT(ModelConfig(vocab_size=1_100_000, **TINY))
-    probe = probe_of(model, np.arange(9))
-    assert probe.ids.size * 1_100_000 <= module.PROBE_LOGITS == 2**25
-    assert (probe.ids.reshape(-1)[0], probe.ids.max()) == (0, 1_099_999)
 
 
 def test_probe_uses_no_dropout_and_does_not_change_the_model() -> None:

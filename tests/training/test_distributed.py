@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranked import on_ranks
 
+import gpt
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import ConfigError, NumericsError, RankError
 from gpt.model import GPT
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
-from gpt.training import net, ranks
-from gpt.training.checkpoint import load_gpt
-from gpt.training.evaluation import evaluate
-from gpt.training.events import Evaluated, EvaluatedAtEnd, Event, Saved, Stepped, Stopped
+from gpt.training import ranks
+from gpt.training.events import Evaluated, Event, Saved, Stepped, Stopped
+from gpt.training.step import Net
 from gpt.training.trainer import Job, Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -129,24 +130,6 @@ def test_three_ranks_stop_together_and_resume_bit_for_bit(
             np.testing.assert_array_equal(found[key], value, err_msg=f"{step} {key}")
 
 
-def learn_until_the_whole_evaluation(folder: Path, options: dict[str, Any]) -> Any:
-    events = list(trainer_of(folder, "whole", options).events())
-    return next(event for event in events if isinstance(event, EvaluatedAtEnd))
-
-
-def test_ranks_evaluate_the_best_step_together(tmp_path: Path) -> None:
-    worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # the loss rises again
-    options = {**worse, "eval_chars": 64}
-    every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
-    best = Run(tmp_path / "whole").at()
-    assert best.manifest.step < 8
-    val_ids = corpus_of(TEXT, tmp_path / "corpus").split(0.1, 16)[1]
-    loss = evaluate(load_gpt(best.model(), "cpu"), val_ids, "cpu").nats
-    for each in every:
-        assert (each.step, each.val_loss) == (best.manifest.step, pytest.approx(loss, abs=1e-6))
-        assert each.characters == len(val_ids) - 1
-
-
 def learn_until(folder: Path, trouble: str) -> Any:
     """Rank 1 fails after the third step."""
     trainer = trainer_of(folder, "troubled", {"eval_interval": 2})
@@ -185,16 +168,39 @@ def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) ->
 
 
 def test_impossible_options_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net, "world_size", lambda: 3)
+    monkeypatch.setattr(ranks, "world_size", lambda: 3)
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
-        net.Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
+        Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
 
 
-@pytest.mark.parametrize(("size", "text"), [(1, "gloo: connection closed"), (2, "shapes differ")])
-def test_other_errors_do_not_become_rank_errors(
-    monkeypatch: pytest.MonkeyPatch, size: int, text: str
-) -> None:
-    monkeypatch.setattr(ranks, "world_size", lambda: size)
-    with pytest.raises(RuntimeError, match=text) as caught, ranks.rank_errors():
-        raise RuntimeError(text)
-    assert not isinstance(caught.value, RankError)
+GIVEN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An environment without torchrun, which the test may change."""
+    found: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", found)
+    return found
+
+
+def test_a_process_reads_its_rank_from_the_environment(environment: dict[str, str]) -> None:
+    for variables, expected in (
+        ({}, (0, 1, True)),
+        ({"RANK": "1"}, (0, 1, True)),  # half of it is no launch
+        ({"WORLD_SIZE": "4"}, (0, 1, True)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, True)),
+        ({"RANK": "0", "WORLD_SIZE": "4"}, (0, 4, True)),
+        (GIVEN, (3, 4, False)),
+    ):
+        environment.clear()
+        environment |= variables
+        assert (ranks.rank(), ranks.world_size(), ranks.is_first()) == expected, variables
+
+
+def test_python_functions_train_in_one_process(environment: dict[str, str]) -> None:
+    environment |= GIVEN
+    with pytest.raises(ConfigError, match=r"^gpt.train trains in one process; use torchrun"):
+        gpt.train()
+    with pytest.raises(ConfigError, match=r"^gpt.resume trains in one process; use torchrun"):
+        gpt.resume("run")

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
 from gpt.storage.manifest import characters_read
-from gpt.training.evaluation import evaluate, evaluate_with_progress, window_starts
+from gpt.training.evaluation import evaluate, window_starts
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -58,13 +58,3 @@ def test_evaluation_loss_is_the_mean_over_windows(model: GPT, most: int) -> None
             total += float(cross_entropy(model(window[None, :-1])[0], window[1:], reduction="sum"))
     mean = total / characters_read(len(IDS) - 1, 16, most)
     assert evaluate(model, IDS, "cpu", most).nats == pytest.approx(mean, rel=1e-6)
-
-
-def test_a_long_evaluation_reports_its_progress(
-    model: GPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt.training.evaluation.windows_together", lambda *_: 1)
-    *shares, losses = evaluate_with_progress(model, IDS, "cpu")
-    assert shares == sorted(shares)
-    assert 20 < len(shares) < 60
-    assert losses == evaluate(model, IDS, "cpu")

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from conftest import TINY
+from conftest import TEXT, TINY, corpus_of, manifest_of
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.optim import Optimizer
+from gpt.storage.runs import new_run
+from gpt.training.evaluation import evaluate
+from gpt.training.events import Evaluated
+from gpt.training.optim import (
+    FACTORS,
+    MARGIN,
+    Average,
+    Optimizer,
+)
 from gpt.training.schedule import learning_rate
+from gpt.training.trainer import Job, Trainer
 
 WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}
 
@@ -51,16 +62,6 @@ def test_weight_decay_applies_to_matrices_only(attention: Any) -> None:
         torch.testing.assert_close(parameter.detach(), kept * old)
 
 
-def test_the_moments_decay_by_beta1_and_beta2() -> None:
-    model = GPT(ModelConfig(vocab_size=9, **TINY))
-    optimizer = Optimizer(model, TrainConfig(beta1=0.75, beta2=0.5))
-    weight = model.lm_head.weight
-    weight.grad = torch.ones_like(weight)
-    optimizer.step(0)
-    state = optimizer.state(weight)
-    assert (state["exp_avg"].unique().item(), state["exp_avg_sq"].unique().item()) == (0.25, 0.5)
-
-
 def test_embedding_and_output_may_have_another_learning_rate_with_the_same_schedule() -> None:
     config = TrainConfig(
         steps=10, warmup_steps=0, learning_rate=0.1, embedding_lr=0.4, min_lr=0.05, weight_decay=0.0
@@ -74,3 +75,108 @@ def test_embedding_and_output_may_have_another_learning_rate_with_the_same_sched
         assert rates[id(model.lm_head.weight)] == pytest.approx(0.4 * share)
         assert rates[id(model.token_embedding.weight)] == pytest.approx(0.4 * share)
         assert rates[id(model.blocks[0].attention.qkv.weight)] == pytest.approx(0.1 * share)
+
+
+TRAIN = {"matrix_lr": 0.1, "learning_rate": 0.5, "weight_decay": 0.2, "warmup_steps": 0}
+
+
+def model_of(**options: Any) -> GPT:
+    """A tiny model with random weights."""
+    model = GPT(ModelConfig(vocab_size=9, **{**TINY, **options}))
+    initialise(model, seed=1)
+    return model
+
+
+def by_hand(weight: Any, gradients: list[Any], rate: float, momentum: float, decay: float) -> Any:
+    """A matrix after steps with these gradients, in float64, by the polynomials of FACTORS of the
+    singular values.
+    """
+    mean = np.zeros_like(weight)
+    for gradient in gradients:
+        mean = momentum * mean + (1 - momentum) * gradient
+        left, values, right = np.linalg.svd(
+            (1 - momentum) * gradient + momentum * mean, full_matrices=False
+        )
+        values = values / (MARGIN * np.sqrt((values**2).sum()))
+        for a, b, c in FACTORS:
+            values = a * values + b * values**3 + c * values**5
+        scale = rate * max(1, weight.shape[0] / weight.shape[1]) ** 0.5
+        weight = (1 - decay) * weight - scale * (left * values) @ right
+    return weight
+
+
+def test_steps_equal_those_by_singular_values() -> None:
+    model, generator = model_of(), torch.Generator().manual_seed(2)
+    optimizer = Optimizer(model, TrainConfig(**TRAIN, steps=10, beta1=0.75))
+    block = model.blocks[1]
+    attention, layer = block.attention, block.feed_forward  # type: ignore[union-attr]
+    size = model.config.n_embd
+    chosen = {
+        "values": (attention.qkv.weight, slice(2 * size, None)),
+        "projection": (attention.proj.weight, slice(None)),
+        "up": (layer.up.weight, slice(None)),
+        "down": (layer.down.weight, slice(None)),
+    }
+    before = {k: p[rows].detach().double().numpy() for k, (p, rows) in chosen.items()}
+    gradients: dict[str, list[Any]] = {name: [] for name in chosen}
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        for name, (parameter, rows) in chosen.items():
+            assert parameter.grad is not None
+            gradients[name].append(parameter.grad[rows].double().numpy())
+        optimizer.step(0)
+    for name, (parameter, rows) in chosen.items():
+        expected = by_hand(before[name], gradients[name], 0.1, 0.75, 0.5 * 0.2)
+        np.testing.assert_allclose(parameter[rows].detach().numpy(), expected, atol=2e-5)
+
+
+def test_both_forms_of_attention_change_alike() -> None:
+    fused, heads = model_of(), model_of(attention="heads")
+    generator = torch.Generator().manual_seed(4)
+    steps = []
+    for model in (fused, heads):
+        steps.append(Optimizer(model, TrainConfig(**{**TRAIN, "learning_rate": 0.1})))
+    for step in range(3):
+        ids = torch.randint(9, (2, 8), generator=generator)
+        for model, optimizer in zip((fused, heads), steps, strict=True):
+            optimizer.zero_grad()
+            model(ids).logsumexp(-1).square().mean().backward()
+            optimizer.step(step)
+    first, second = fused.stored_parameters(), heads.stored_parameters()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_average_is_an_exponential_moving_average(tied: bool) -> None:
+    model = GPT(ModelConfig(vocab_size=5, **TINY, tied=tied))
+    initialise(model, seed=1)
+    average = Average(model, decay=0.5)
+    expected = model.lm_head.weight.detach().clone()
+    for step in range(1, 30):
+        model.lm_head.weight.data.normal_()
+        average.update(model, step)
+        decay = min(0.5, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * model.lm_head.weight.detach()
+        torch.testing.assert_close(average.model.lm_head.weight, expected)
+    assert (average.model.lm_head.weight is average.model.token_embedding.weight) == tied
+    assert not any(parameter.requires_grad for parameter in average.model.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
+    corpus = corpus_of(TEXT, tmp_path)
+    trainers = {}
+    for decay in (0.0, 0.9):
+        run = new_run(tmp_path / "checkpoints", f"decay-{decay}")
+        manifest = manifest_of(corpus, {"average": decay, "learning_rate": 0.02})
+        trainers[decay] = Trainer(run, Job(corpus, manifest))
+        events = [event for event in trainers[decay].events() if isinstance(event, Evaluated)]
+        kept = trainers[decay].kept
+        assert events[-1].val_loss == evaluate(kept, trainers[decay].val, "cpu").nats
+        saved = run.last().model().tensors["lm_head.weight"]
+        assert torch.equal(torch.tensor(saved), kept.lm_head.weight.detach())
+    plain, averaged = trainers[0.0], trainers[0.9]
+    assert torch.equal(plain.model.lm_head.weight, averaged.model.lm_head.weight)
+    assert not torch.equal(averaged.kept.lm_head.weight, averaged.model.lm_head.weight)

@@ -1,39 +1,35 @@
-"""Plans: steps that fit the time, what a resumed run may change, and its corpus found again."""
+"""Plans: steps that fit the time, and what a resumed run may change."""
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from conftest import TEXT, TINY, corpus_of
-from torch.distributed import HashStore
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import fields_of, only_fields, options_of
-from gpt.config.presets import preset
-from gpt.config.toml import from_toml, to_toml
-from gpt.config.train import MOST_STEPS, Changeable
-from gpt.corpus.corpus import Corpus, encode_corpus, find_corpus, read_corpus
-from gpt.corpus.sources import Source
-from gpt.counting import baseline as counting
+from gpt.config.fields import fields_of
+from gpt.config.train import MOST_STEPS, Changeable, from_toml, to_toml
+from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
-from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
+from gpt.storage.manifest import Baseline, Clock
 from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
-from gpt.training import ranks
-from gpt.training.fit import MOST_EPOCHS, Speed, estimate
-from gpt.training.plan import Machine, make_plan, resume_plan, usable_device
-from gpt.vocabulary import Vocabulary
+from gpt.training.plan import (
+    MOST_EPOCHS,
+    Machine,
+    Speed,
+    estimate,
+    make_plan,
+    resume_plan,
+    usable_device,
+)
 
-PIPE = io.BytesIO()
 CPU = Machine("cpu", 1e11, None, {"torch": "2.13.0", "threads": 2, "device": "cpu", "ranks": 1})
 GPU = replace(CPU, device="cuda")
 OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
@@ -69,37 +65,13 @@ def test_plan_is_the_preset_with_given_options(corpus: Corpus) -> None:
 def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Speed) -> None:
     plan = make_plan(corpus, TINY, "default", CPU)
     train_ids, val_ids = corpus.split(0.1, 16)
-    assert (plan.train_characters, plan.val_characters) == (len(train_ids), len(val_ids))
+    assert (plan.train_characters, plan.manifest.val_characters) == (
+        len(train_ids),
+        len(val_ids) - 1,
+    )
     assert plan.uniform == math.log(15)
     assert plan.baseline == count_baseline(train_ids, val_ids, 15)
     assert plan.speed == speed
-
-
-def test_plan_names_rare_and_validation_only_characters(tmp_path: Path) -> None:
-    corpus = corpus_of("é" * 9 + "ü" * 10 + "a" * 881 + "é" * 20 + "Xa" * 30 + "Y" * 20, tmp_path)
-    plan = make_plan(corpus, TINY, "default", CPU)
-    assert plan.train_characters == int(0.9 * 1000)
-    assert (plan.rare, plan.only_in_val) == ("é", "XY")
-
-
-def test_the_card_counts_a_part_of_a_long_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = corpus_of("é" * 9 + "a" * 791 + "é" * 20 + "Xa" * 80 + "Y" * 20, tmp_path)
-    monkeypatch.setattr(module, "COUNTED", 50)
-    for name, most in (("MOST_CHARACTERS", 700), ("MOST_VAL", 90)):
-        monkeypatch.setattr(counting, name, most)
-    plan = make_plan(corpus, TINY, "default", CPU)
-    assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
-    assert (plan.baseline.counted, plan.baseline.scored) == (700, 90)
-
-
-def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text(TEXT)
-    config = TrainConfig(split="every:4")
-    corpus = encode_corpus([Source(tmp_path / "text", "text")], tmp_path / "data", None, config)
-    plan = make_plan(corpus, {"split": "every:4"}, "default", CPU)
-    assert plan.manifest.model.block_size == 18  # blocks have 72 characters
 
 
 def test_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
@@ -139,12 +111,6 @@ def test_a_time_budget_has_the_epochs_of_the_text_as_its_limit_of_steps(long: Co
     assert free.manifest.settings()["minutes"] == 1
 
 
-def test_evaluations_read_the_given_number_of_characters(long: Corpus) -> None:
-    for given, part in (({"eval_chars": 7000}, 7000), ({"eval_chars": 0}, 0), ({}, 2400)):
-        plan = make_plan(long, {**TINY, "steps": 500, **given}, "classic", CPU)
-        assert plan.manifest.train.eval_chars == part
-
-
 def test_default_preset_takes_two_minutes_unless_steps_are_given(
     corpus: Corpus, long: Corpus
 ) -> None:
@@ -159,11 +125,6 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
     small = make_plan(corpus, TINY, "default", CPU)  # all that so short a text bears
     assert small.steps == small.manifest.train.steps
     assert (small.ends_by_time, small.longer, small.seconds_left < 60) == (False, False, True)
-
-
-def test_minutes_and_steps_cannot_be_combined(corpus: Corpus) -> None:
-    with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
-        make_plan(corpus, {**TINY, "steps": 10}, "default", CPU, 1)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(Changeable)}))
@@ -246,128 +207,6 @@ def test_another_environment_gives_a_warning_that_the_run_is_not_bit_exact(
     assert (plan.environment, plan.manifest.environment) == (here, before)
 
 
-@pytest.fixture
-def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a text in it; its data folder."""
-    monkeypatch.chdir(tmp_path)
-    Path("book.txt").write_text(TEXT)
-    return tmp_path / "data"
-
-
-def begun(identity: CorpusId) -> Manifest:
-    """A run on TEXT, known as `identity`."""
-    characters = "".join(sorted(set(TEXT)))
-    return Manifest(
-        step=0,
-        model=ModelConfig(vocab_size=len(characters)),
-        train=TrainConfig(),
-        preset="default",
-        vocabulary=Vocabulary(characters),
-        corpus=identity,
-        seconds=0.0,
-        running=(0.0, 0),
-    )
-
-
-def emptied(data: Path) -> None:
-    """Deletes what was encoded."""
-    for path in data.iterdir():
-        path.unlink()
-
-
-def test_a_run_uses_its_encoded_corpus_even_if_the_text_has_changed(working: Path) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    assert find_corpus(begun(identity), (), working, PIPE).notes == ()
-    for change in (lambda: Path("book.txt").write_text("edited"), Path("book.txt").unlink):
-        change()
-        found = find_corpus(begun(identity), (), working, PIPE)
-        assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
-
-
-def test_resume_does_not_wait_for_a_pipe_whose_encoding_is_gone(working: Path) -> None:
-    identity = read_corpus(["-"], working, io.BytesIO(TEXT.encode())).identity
-    emptied(working)
-    waiting = io.BytesIO(TEXT.encode())
-    with pytest.raises(TextError, match=r"^the corpus came through a pipe"):
-        find_corpus(begun(identity), (), working, waiting)
-    assert waiting.tell() == 0
-
-
-def test_resume_encodes_a_missing_corpus_again(working: Path) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    emptied(working)
-    found = find_corpus(begun(identity), (), working, PIPE)
-    assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
-    emptied(working)
-    Path("book.txt").rename("moved.txt")
-    assert (
-        find_corpus(begun(identity), ["moved.txt"], working, PIPE).identity.digest
-        == identity.digest
-    )
-    emptied(working)
-    with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
-        find_corpus(begun(identity), (), working, PIPE)
-
-
-@pytest.mark.parametrize(
-    "options", [{"split": "other.txt"}, {"split": "every:3"}, {"separator": "--"}]
-)
-def test_resume_finds_the_same_validation_split(
-    working: Path, options: dict[str, Any], tiny: Checkpoint
-) -> None:
-    Path("other.txt").write_text(TEXT[:500])
-    config = TrainConfig(**options)
-    names = ["book.txt", "book.txt", "book.txt"]
-    first = read_corpus(names, working, PIPE, config=config)
-    train, val = (part.tolist() for part in first.split(0.1, 4))
-    assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
-    run = replace(begun(first.identity), train=config, vocabulary=first.vocabulary)
-    stored = replace(run, model=ModelConfig(vocab_size=len(run.vocabulary)))
-    for forget in (False, True):  # from what is encoded; from the texts
-        if forget:
-            emptied(working)
-        found = find_corpus(stored, (), working, PIPE)
-        assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]
-        assert found.identity == first.identity
-
-
-def test_an_unknown_split_is_named_in_the_error(working: Path) -> None:
-    for given in ("ever:3", "other.txt"):
-        with pytest.raises(
-            TextError, match=rf"^`split` takes last, every:N or a file; .*'{given}'"
-        ):
-            read_corpus(["book.txt"], working, PIPE, config=TrainConfig(split=given))
-
-
-@pytest.mark.parametrize("names", [(), ("book.txt",)])
-def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    emptied(working)
-    Path("book.txt").write_text(TEXT + "!")
-    with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text") as caught:
-        find_corpus(begun(identity), names, working, PIPE)
-    assert caught.value.exit_code == 3
-
-
-def test_another_text_is_refused_even_if_the_runs_own_is_still_encoded(working: Path) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    Path("other.txt").write_text("another " + TEXT)
-    with pytest.raises(TextError, match=r"^corpus changed: other\.txt"):
-        find_corpus(begun(identity), ["other.txt"], working, PIPE)
-
-
-def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:
-    identity = read_corpus(["-"], working, io.BytesIO(TEXT.encode())).identity
-    assert not list(working.glob(".spool*"))
-    found = find_corpus(begun(identity), (), working, PIPE)
-    assert found.vocabulary.decode(found.ids) == TEXT
-    emptied(working)
-    with pytest.raises(TextError, match=r"^the corpus came through a pipe and is no longer in "):
-        find_corpus(begun(identity), (), working, PIPE)
-    again = find_corpus(begun(identity), ["-"], working, io.BytesIO(TEXT.encode()))
-    assert again.identity == identity
-
-
 def test_a_gpu_must_train_a_step_before_it_is_chosen(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -389,49 +228,10 @@ def test_a_gpu_must_train_a_step_before_it_is_chosen(
     assert len(caplog.messages) == 1
 
 
-def test_several_ranks_check_only_whether_torch_has_cuda(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A trial step of every rank would use memory of the first GPU."""
-    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
-    module_of_torch = sys.modules["torch.distributed.rendezvous"]
-    monkeypatch.setattr(module_of_torch, "rendezvous", lambda url: iter([(HashStore(), 0, 2)]))
-    monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert ranks.join("auto") == "cuda"
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ConfigError, match="--nproc-per-node: torch can use 0 CUDA devices"):
-        ranks.join("auto")
-
-
-def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
-    settings = make_plan(corpus, {**TINY, "steps": 9}, "default", CPU).manifest.settings()
-    assert settings.keys() == {"preset", *options_of(ModelConfig), *options_of(TrainConfig)}
-    assert only_fields(ModelConfig, settings).items() >= TINY.items()
-
-
-@pytest.mark.parametrize("minutes", [None, 5])
-def test_default_preset_is_fitted_to_the_corpus_with_a_note(
-    corpus: Corpus, minutes: float | None
-) -> None:
-    plan = make_plan(corpus, {}, "default", CPU, minutes)
-    model, train = plan.manifest.model, plan.manifest.train
-    assert (model.n_layer, model.dropout) == (1, 0.1)
-    assert train.steps * train.batch_size * model.block_size <= 25 * plan.train_characters
-    assert [why.split()[0] for why in plan.why] == ["1", "no", "dropout"]
-    free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0}, "default", CPU, minutes)
-    assert (free.manifest.model.n_layer, free.manifest.model.dropout) == (3, 0.0)
-    assert free.manifest.train.batch_size == train.batch_size
-
-
 def test_short_text_gets_a_shorter_context(tmp_path: Path) -> None:
     plan = make_plan(corpus_of("to be or not " * 50, tmp_path), {}, "default", CPU)
-    assert plan.val_characters == 65
+    assert plan.manifest.val_characters == 64
     assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (1, 64)
-    assert "a context of 64, as the validation text is no longer" in plan.why
     with pytest.raises(TextError, match="needs 129; use `block_size=64`"):
         make_plan(corpus_of("to be or not " * 50, tmp_path), {"block_size": 128}, "default", CPU)
 
@@ -451,27 +251,7 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
     assert train.steps >= 250
     assert (model.n_layer, model.n_head, model.n_embd, model.block_size) == (6, 6, 384, 256)
     assert model.dropout == dropout
-    assert "7 sequences per step: with 64, 25 epochs would be only 27 steps" in plan.why
-    assert "no more than 25 epochs, or it would learn by heart" in plan.why
-
-
-def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(tmp_path: Path) -> None:
-    corpus = corpus_of("to be or not " * 50, tmp_path)
-    plan = make_plan(corpus, {}, "default", GPU)
-    assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (6, 64)
-    assert "a context of 64, as the validation text is no longer" in plan.why
-    given = {"batch_size": 9, "steps": 300, "dropout": 0.5}
-    manifest = make_plan(corpus, given, "default", GPU).manifest
-    assert {**vars(manifest.model), **vars(manifest.train)}.items() >= given.items()
-    classic = make_plan(corpus_of(TEXT, tmp_path), {}, "classic", GPU).manifest.train
-    assert (classic.steps, classic.batch_size) == (5000, 64)
-
-
-def test_classic_is_not_fitted(tmp_path: Path) -> None:
-    plan = make_plan(corpus_of(TEXT * 10, tmp_path), {}, "classic", CPU)
-    values = {**vars(plan.manifest.model), **vars(plan.manifest.train)}
-    assert values.items() >= preset("classic", "cpu").items()
-    assert plan.why == ()
+    assert train.batch_size == 7
 
 
 #: Counting it takes seconds, and it is not asked for.
@@ -481,89 +261,6 @@ COUNTED = Baseline((5.0, 4.0, 3.0, 2.0, 1.0), 9, 9)
 def estimates_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed follows from the machine's rate."""
     monkeypatch.setattr(module, "estimate", estimate)
-
-
-def test_a_longer_time_allows_a_larger_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = corpus_of(TEXT * 1000, tmp_path)  # 2,880,000 characters
-    estimates_speed(monkeypatch)
-    minutes = (0.1, 2, 10, 60, 150)
-    plans = [make_plan(corpus, {}, "default", CPU, each, COUNTED).manifest for each in minutes]
-    assert [plan.model.n_layer for plan in plans] == [1, 3, 4, 4, 6]
-    assert [plan.model.n_embd for plan in plans] == [128, 128, 128, 192, 256]
-
-
-@pytest.mark.parametrize(
-    ("repeats", "layers", "width", "epochs"),
-    [
-        (1, 1, 128, 25),
-        (25, 2, 128, 25),
-        (60, 2, 128, 25),
-        (150, 4, 128, 25),
-        (400, 6, 192, 25),
-        (5000, 6, 256, 3.8),
-    ],
-)
-def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
-    repeats: int,
-    layers: int,
-    width: int,
-    epochs: float,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    estimates_speed(monkeypatch)
-    plan = make_plan(corpus_of(TEXT * repeats, tmp_path), {}, "best", CPU, None, COUNTED)
-    model, train = plan.manifest.model, plan.manifest.train
-    assert (model.n_layer, model.n_embd) == (layers, width)
-    seen = train.steps * train.batch_size * model.block_size / plan.train_characters
-    assert seen == pytest.approx(epochs, rel=0.08)
-    assert (train.window_order, train.weight_decay, train.average) == ("epochs", 0.5, 0.998)
-
-
-def test_a_step_is_estimated_by_its_operations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    estimates_speed(monkeypatch)
-    plan = make_plan(corpus_of(TEXT * 1000, tmp_path), {}, "default", CPU, 2, COUNTED)
-    work = plan.manifest.step_characters * plan.manifest.model.training_flops
-    assert work / 1e11 < plan.speed.step < 1.8 * work / 1e11
-    assert plan.steps == int(0.9 * 120 / plan.speed.step)
-
-
-def test_a_machine_gives_the_same_shape_in_ten_of_ten_plans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rates that differ by a tenth, as on a busy machine, at least by a tenth above a limit."""
-    corpus = corpus_of(TEXT * 1000, tmp_path)
-    estimates_speed(monkeypatch)
-    shapes = set()
-    for number in range(10):
-        machine = replace(CPU, rate=1e11 * (1 + number / 100))
-        plan = make_plan(corpus, {}, "default", machine, 2, COUNTED)
-        shapes.add(plan.manifest.model.n_layer)
-    assert shapes == {3}
-
-
-def test_a_resumed_plan_knows_the_speed_of_the_run(corpus: Corpus, tiny: Checkpoint) -> None:
-    manifest = tiny.manifest
-    speed = resume_plan(tiny, corpus, {}, CPU).speed
-    assert speed.step == manifest.seconds / manifest.step
-
-
-def test_a_plan_does_not_count_a_baseline_that_it_is_given(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "count_baseline", lambda *_: 1 / 0)
-    assert make_plan(corpus, TINY, "default", CPU, baseline=COUNTED).baseline == COUNTED
-
-
-def test_a_plan_depends_on_corpus_options_and_machine_alone(corpus: Corpus) -> None:
-    one, other = (make_plan(corpus, TINY, "default", CPU, 1) for _ in range(2))
-    assert (one.manifest, one.speed, one.why) == (other.manifest, other.speed, other.why)
-    faster = make_plan(corpus, TINY, "default", replace(CPU, rate=2e11), 1)
-    assert faster.manifest == one.manifest  # the text's epochs limit both
 
 
 def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(corpus: Corpus) -> None:
@@ -579,9 +276,9 @@ def test_a_plan_is_for_the_precision_that_the_machine_computes_fast(
 ) -> None:
     estimates_speed(monkeypatch)
     corpus, low = corpus_of(TEXT * 1000, tmp_path), replace(CPU, low=True)
-    plans = [make_plan(corpus, {"steps": 9}, "default", it, None, COUNTED) for it in (CPU, low)]
+    plans = [make_plan(corpus, {"steps": 9}, "default", it, baseline=COUNTED) for it in (CPU, low)]
     assert [it.manifest.train.precision for it in plans] == ["float32", "bfloat16"]
     slow, fast = (it.speed.step for it in plans)
     assert fast < 0.8 * slow
     given = {"steps": 9, "precision": "float32"}
-    assert make_plan(corpus, given, "default", low, None, COUNTED).speed.step == slow
+    assert make_plan(corpus, given, "default", low, baseline=COUNTED).speed.step == slow

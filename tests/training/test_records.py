@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from program import TINY, Gptx
-from ranked import on_ranks
 
 import gpt
 from gpt.errors import ConfigError
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
+from gpt.training import events as module
 from gpt.training import ranks
-from gpt.training import records as module
+from gpt.training import trainer as trainer_module
 from gpt.training.events import Event, Stepped
-from gpt.training.records import check_tracker
 from gpt.training.trainer import Job, Trainer
 
 
@@ -53,9 +52,9 @@ def untimed(run: Run) -> list[dict[str, Any]]:
 def test_records_are_means_over_the_steps_since_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.training.schedule.RECORDS", 10)
+    monkeypatch.setattr("gpt.training.events.RECORDS", 10)
     norms: list[float] = []
-    take: Any = module_of_trainer().train_step
+    take: Any = trainer_module.train_step
 
     def watched(*parts: Any, **more: Any) -> Any:
         loss, norm = take(*parts, **more)
@@ -81,15 +80,11 @@ def recorded(run: Run, name: str) -> list[float]:
     return [record[name] for record in run.records("training")]
 
 
-def module_of_trainer() -> Any:
-    return sys.modules["gpt.training.trainer"]
-
-
 @pytest.mark.parametrize("stops", [[8, 18], [17, 19]])
 def test_a_resumed_run_has_the_records_of_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:
-    monkeypatch.setattr("gpt.training.schedule.RECORDS", 7)
+    monkeypatch.setattr("gpt.training.events.RECORDS", 7)
     unbroken = new_trainer(tmp_path, "unbroken")
     finish(unbroken)
     trainer = new_trainer(tmp_path, "stopped")
@@ -110,44 +105,6 @@ def test_a_resumed_run_has_the_records_of_an_unbroken_one(
 def lines_of(run: Run) -> list[dict[str, Any]]:
     text = (run.path / "metrics.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
-
-
-def test_steps_that_are_repeated_after_a_kill_are_recorded_once(tmp_path: Path) -> None:
-    unbroken = new_trainer(tmp_path, "unbroken")
-    finish(unbroken)
-    trainer = new_trainer(tmp_path, "killed")
-    for event in trainer.events():
-        if isinstance(event, Stepped) and event.step == 16:
-            break
-    assert lines_of(trainer.run)[-1]["step"] == 16
-    again = resume(trainer.run, trainer.corpus, trainer.run.last())
-    finish(again)
-    assert untimed(again.run) == untimed(unbroken.run)
-
-
-def test_evaluations_and_records_are_read_apart(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path)
-    finish(trainer)
-    run = gpt.runs(tmp_path)["a"]
-    assert [each["step"] for each in run.records("metrics")] == [6, 12, 18, 24, 30]
-    assert run.curve.steps.tolist() == [6, 12, 18, 24, 30]
-    assert recorded(run, "step") == [*range(1, 31)]
-
-
-def on_a_rank(folder: Path) -> Any:
-    trainer = new_trainer(folder, "ranks")
-    finish(trainer)
-    return trainer.manifest.recording
-
-
-def test_only_the_first_rank_writes_and_norms_are_global(tmp_path: Path) -> None:
-    alone = new_trainer(tmp_path, "alone")
-    finish(alone)
-    assert on_ranks(2, on_a_rank, tmp_path) == [(0.0, 0.0, 0)] * 2
-    mine, its = Run(tmp_path / "alone"), Run(tmp_path / "ranks")
-    assert recorded(its, "step") == recorded(mine, "step")
-    for name in ("train_loss", "gradient_norm"):
-        assert recorded(its, name) == pytest.approx(recorded(mine, name), rel=1e-3)
 
 
 class FakeWriter:
@@ -189,7 +146,10 @@ def test_tensorboard_gets_every_record_and_a_resumed_run_purges_repeated_steps(
     assert gptx("train", "corpus.txt", *TINY, *options).code == 0
     run = Run(home / "checkpoints/board")
     (writer,) = writers
-    assert (Path(writer.logdir), writer.options) == (run.path.relative_to(home) / "tensorboard", {})
+    assert (Path(writer.logdir), writer.options) == (
+        run.path.relative_to(home) / "tensorboard",
+        {"purge_step": None},
+    )
     assert writer.closed
     losses = [value for name, value, _ in writer.values if name == "training/train_loss"]
     assert losses == [each["train_loss"] for each in run.records("training")]
@@ -200,31 +160,6 @@ def test_tensorboard_gets_every_record_and_a_resumed_run_purges_repeated_steps(
     assert gptx("train", *resumed).code == 0
     assert writers[1].options == {"purge_step": 9}
     assert min(step for _, _, step in writers[1].values) == 9
-
-
-@pytest.mark.parametrize("fails", [0, 5])
-def test_a_tracker_that_fails_gives_one_warning_and_training_goes_on(
-    gptx: Gptx,
-    home: Path,
-    writers: list[FakeWriter],
-    fails: int,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if fails:
-        monkeypatch.setattr(FakeWriter, "fails", fails)
-    else:
-        monkeypatch.setattr(FakeWriter, "__init__", lambda *_, **__: 1 / 0)
-    name = f"failing-{fails}"
-    trained = gptx("train", "corpus.txt", *TINY, "--run", name, "--log", "tensorboard")
-    assert trained.code == 0, trained.err
-    (told,) = [each for each in caplog.messages if "tensorboard failed" in each]
-    reason = "the disk" if fails else "division by zero"
-    assert told == (
-        f"warning: tensorboard failed ({reason}); training goes on without it, and metrics.jsonl "
-        "has all records"
-    )
-    assert len(Run(home / "checkpoints" / name).records("training")) == 8
 
 
 def test_a_missing_package_is_named_before_the_training(
@@ -240,4 +175,3 @@ def test_a_missing_package_is_named_before_the_training(
     assert not (home / "checkpoints/none").exists()
     with pytest.raises(ConfigError, match=r"^log tensorboard: needs tensorboardX"):
         gpt.train("corpus.txt", log="tensorboard")
-    check_tracker(None)

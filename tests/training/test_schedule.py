@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 from manifests import manifest
 
 from gpt.config import TrainConfig
-from gpt.storage.manifest import Clock, Manifest, characters_read
-from gpt.training.schedule import RECORDS, is_due, is_recorded, learning_rate
+from gpt.storage.manifest import Clock, Manifest
+from gpt.training.schedule import RECORDS, is_due, learning_rate, passes
 
 
 def at(step: int, **options: Any) -> Manifest:
@@ -41,7 +40,7 @@ def test_records_are_few_evenly_distributed_and_the_last_step_has_one(steps: int
     start, before, recorded = at(0, steps=steps), 0.0, []
     for step in range(1, steps + 1):
         now = replace(start, step=step)
-        if is_recorded(before, now):
+        if passes(RECORDS, before, now.progress):
             recorded.append(step)
         before = now.progress
     assert len(recorded) == min(steps, RECORDS)
@@ -88,17 +87,3 @@ def test_the_clock_moves_with_the_time_or_the_steps_and_never_back() -> None:
     for wrong in ({"seconds": -1.0}, {"seconds": 1.0, "progress": 1.5}):
         with pytest.raises(ValueError, match="clock: "):
             Clock(**wrong)
-
-
-def test_evaluated_part_is_whole_windows_or_less_than_one() -> None:
-    assert [characters_read(1000, 64, most) for most in (0, 1000, 2000, 999, 130, 64, 63, 1)] == [
-        *(1000, 1000, 1000, 960, 128, 64, 63, 1)
-    ]
-
-
-def test_steps_alone_decide_without_a_clock() -> None:
-    config = TrainConfig(steps=100, warmup_steps=10, learning_rate=1.1)
-    assert [learning_rate(config, step) for step in (0, 9, 10, 55, 100)] == pytest.approx(
-        [0.1, 1.0, 1.1, 0.55, 0.0]
-    )
-    assert math.isclose(at(50, steps=100).progress, 0.5)

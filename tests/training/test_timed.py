@@ -19,11 +19,9 @@ from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training import trainer as module
-from gpt.training.events import Evaluated, EvaluatedAtEnd, Event, Stepped, Stopped
-from gpt.training.fit import Speed
+from gpt.training.events import EvaluatedAtEnd, Event, Stepped, Stopped
 from gpt.training.plan import LATER_PEAK, Machine, resume_plan
-from gpt.training.schedule import learning_rate
-from gpt.training.timing import MOST_MEDIANS
+from gpt.training.schedule import MOST_MEDIANS, Speed, learning_rate
 from gpt.training.trainer import Job, Trainer
 
 BUDGET = 20.0  # seconds
@@ -137,24 +135,6 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     assert trainer.manifest.elapsed == pytest.approx(clock.now - 1000)
 
 
-def test_the_rate_rises_and_falls_with_the_time_and_evaluations_are_even(tmp_path: Path) -> None:
-    trainer, clock = timed(tmp_path, evaluations=5), Simulation()
-    rates, progress, evaluated = [], [], []
-    with clock.runs(trainer):
-        for event in trainer.events():
-            manifest = trainer.manifest
-            if isinstance(event, Stepped):
-                rates.append(learning_rate(trainer.config, manifest.step, manifest.clock))
-                progress.append(manifest.progress)
-            elif isinstance(event, Evaluated):
-                evaluated.append(manifest.progress)
-    highest = rates.index(max(rates))
-    assert highest <= trainer.config.warmup_steps
-    assert rates[highest:] == sorted(rates[highest:], reverse=True)
-    assert progress == sorted(progress)
-    assert evaluated == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.02)
-
-
 def test_a_suspended_machine_counts_as_a_few_steps(tmp_path: Path) -> None:
     trainer, clock = timed(tmp_path), Simulation()
     with clock.runs(trainer):
@@ -190,15 +170,6 @@ def test_the_texts_limit_of_steps_completes_the_schedule_earlier(tmp_path: Path)
     assert (manifest.step, manifest.progress) == (40, 1)
     assert manifest.elapsed < 0.5 * BUDGET
     assert learning_rate(manifest.train, 40, manifest.clock) == manifest.train.min_lr
-
-
-@pytest.mark.parametrize("seconds", [0.001, 0.1, 1.0])
-def test_the_shortest_budget_makes_a_step(tmp_path: Path, seconds: float) -> None:
-    trainer = timed(tmp_path, seconds)
-    finish(trainer, Simulation())
-    assert trainer.run.last().manifest.step >= 1
-    assert trainer.manifest.progress == 1
-    assert trainer.manifest.elapsed <= seconds + 1
 
 
 def prolonged(trainer: Trainer) -> Trainer:

@@ -6,8 +6,7 @@ import pytest
 from manifests import manifest
 
 from gpt.config import TrainConfig
-from gpt.training.fit import Speed
-from gpt.training.timing import MOST_RESERVED, Timing
+from gpt.training.schedule import MOST_RESERVED, Speed, Timing
 
 SPEED = Speed(step=1.0, character=0.001, saving=2.0, fitting=3.0)
 

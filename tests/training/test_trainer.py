@@ -13,24 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TEXT, corpus_of, manifest_of, resume, train_tiny
+from conftest import TEXT, corpus_of, manifest_of, resume
 
-import gpt
 from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
+from gpt.errors import GptxError, NumericsError, StorageError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
-from gpt.training import checkpoint
 from gpt.training import trainer as module
 from gpt.training.evaluation import Losses, evaluate
 from gpt.training.events import (
     Evaluated,
     EvaluatedAtEnd,
-    Evaluating,
     Event,
     Saved,
     Stepped,
@@ -142,33 +139,6 @@ def test_evaluation_interval_does_not_change_weights(tmp_path: Path, unbroken: A
     assert outcome(trainer.run)[:2] == unbroken("plain")[:2]
 
 
-def test_a_finished_run_resumes_with_more_steps(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, steps=6)
-    finish(trainer)
-    assert finish(resumed(trainer)) == [Stopped(6, "finished")]
-    more = resumed(trainer, steps=12)
-    assert finish(more)[-1] == Stopped(12, "finished")
-    assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
-
-
-def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A device may round differently; a model trained there must still open."""
-    probed: list[Any] = []
-    real = checkpoint.exact_logits
-    monkeypatch.setattr(
-        checkpoint, "exact_logits", lambda model, *read: probed.append(model) or real(model, *read)
-    )
-    trainer = new_trainer(tmp_path, average=0.9)
-    trainer.device = "cuda"
-    next(trainer.events())
-    assert probed[0] is not trainer.kept
-    assert {str(parameter.device) for parameter in probed[0].parameters()} == {"cpu"}
-    saved, kept = trainer.run.last().model(), trainer.kept.stored_parameters()
-    assert all((saved.tensors[name] == kept[name].detach().numpy()).all() for name in kept)
-
-
 def test_events_come_in_order_and_nothing_is_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,12 +221,6 @@ def test_non_finite_loss_ends_the_run_without_saving(
     assert (error.exit_code, untouched) == (7, True)
 
 
-def test_a_diverged_run_suggests_a_lower_learning_rate(tmp_path: Path) -> None:
-    error, untouched = fails_after(new_trainer(tmp_path, learning_rate=1e38), 0, NumericsError)
-    assert "last good: step 0. Try a lower `learning_rate`" in str(error)
-    assert untouched
-
-
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_non_finite_validation_loss_is_never_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
@@ -268,24 +232,6 @@ def test_non_finite_validation_loss_is_never_the_best(
     assert untouched
     assert trainer.run.at().manifest.step == 12
     assert [record["step"] for record in trainer.run.records("metrics")] == [6, 12]
-
-
-def test_signal_during_a_save_waits_for_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer, write = new_trainer(tmp_path), files.write
-
-    def interrupted(path: Path, data: bytes) -> None:
-        write(path, data)
-        if "step-00000012" in str(path):
-            trainer.stop("SIGTERM")
-
-    monkeypatch.setattr(files, "write", interrupted)
-    events = finish(trainer)
-    assert isinstance(events[-1], Stopped)
-    assert (events[-1].step, events[-1].reason) == (12, "SIGTERM")
-    assert trainer.run.last().manifest.step == 12
-    trainer.run.last().verify()
 
 
 def test_full_disk_ends_the_run_and_names_the_last_good_step(
@@ -302,19 +248,6 @@ def test_full_disk_ends_the_run_and_names_the_last_good_step(
     error, untouched = fails_after(trainer, 12, StorageError)
     assert "(last good: step 12): No space left on device" in str(error)
     assert (error.exit_code, untouched) == (6, True)
-
-
-def test_training_that_runs_out_of_memory_says_what_to_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def out_of_memory(*_: Any, **__: Any) -> None:
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-    monkeypatch.setattr(module, "train_step", out_of_memory)
-    error, untouched = fails_after(new_trainer(tmp_path, batch_size=4), 0, OutOfMemory)
-    remedy = "try `micro_batch_size=2`, which gives the same result, or `batch_size=2`"
-    assert str(error) == f"out of memory; {remedy}"
-    assert (error.exit_code, untouched) == (8, True)
 
 
 def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
@@ -349,45 +282,6 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     assert whole[0].val_loss == evaluate(model, trainer.val, "cpu").nats
     assert trainer.run.last().manifest.step == 24
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
-
-
-def test_a_new_best_step_has_no_final_loss_yet(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, eval_chars=64, steps=6)
-    finish(trainer)
-    more = resumed(trainer, steps=18)
-    known = [more.manifest.final_loss is not None]
-    for event in more.events():
-        if isinstance(event, Evaluated):
-            assert more.manifest.best_step == event.step
-            known.append(more.manifest.final_loss is not None)
-    assert known == [True, False, False]
-    assert more.run.last().manifest.final_loss is not None
-
-
-def test_everything_is_saved_when_the_last_evaluation_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = new_trainer(tmp_path, eval_chars=64)
-    with monkeypatch.context() as patch:
-        patch.setattr("gpt.training.evaluation.windows_together", lambda *_: 1)  # many turns
-        for event in trainer.events():
-            if isinstance(event, Evaluating):
-                trainer.stop("SIGINT")
-    assert event == Stopped(30, "SIGINT")
-    last = trainer.run.last().manifest
-    assert (last.step, last.final_loss) == (30, None)
-    again = resumed(trainer)
-    assert [type(each) for each in finish(again)][-2:] == [EvaluatedAtEnd, Stopped]
-    assert again.run.last().manifest.final_loss == evaluate(trainer.kept, trainer.val, "cpu").nats
-
-
-def test_model_learns_its_text(tmp_path: Path) -> None:
-    train = {"steps": 100, "learning_rate": 1e-2, "batch_size": 16, "eval_interval": 100}
-    checkpoint = train_tiny(tmp_path, train, n_embd=32)
-    assert checkpoint.manifest.val_loss is not None
-    assert checkpoint.manifest.val_loss < 0.2 * math.log(len(checkpoint.manifest.vocabulary))
-    text = gpt.load(checkpoint.path).sample("the cat sat on the", length=4, temperature=0)
-    assert text[18:] in {" mat", " cat", " rat"}
 
 
 def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_open(

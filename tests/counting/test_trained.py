@@ -1,0 +1,165 @@
+"""A run with counting: what is held out, what is stored, and that all its losses agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TEXT, corpus_of, manifest_of
+
+import gpt
+from gpt.config import TrainConfig
+from gpt.counting import tables
+from gpt.counting.baseline import HeldOut
+from gpt.counting.gate import Predict
+from gpt.counting.mixture import Array, Expert
+from gpt.counting.tables import count
+from gpt.storage.run import Run
+from gpt.storage.runs import new_run
+from gpt.training.evaluation import predict_span
+from gpt.training.events import Evaluated
+from gpt.training.step import IGNORED, _mean_loss, batch_rows
+from gpt.training.trainer import Job, Trainer
+from gpt.vocabulary import Ids
+
+LONG = TEXT + "a rat on a mat, a cat on a hat.\nthe hat sat.\n" * 60
+
+
+def trained(folder: Path, **options: Any) -> tuple[Run, Trainer, list[Evaluated]]:
+    corpus = corpus_of(LONG, folder)
+    run = new_run(folder / "checkpoints", "counting")
+    manifest = manifest_of(corpus, options.pop("train", None), counting=5, **options)
+    trainer = Trainer(run, Job(corpus, manifest))
+    events = [event for event in trainer.events() if isinstance(event, Evaluated)]
+    return run, trainer, events
+
+
+def predict_by(trainer: Trainer) -> Predict:
+    """The logits of the trained model."""
+
+    def predict(starts: Any, length: int) -> Any:
+        return predict_span(trainer.kept, trainer.train, (starts, length), "cpu")[0].numpy()
+
+    return predict
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Trainer, list[Evaluated]]:
+    return trained(tmp_path_factory.mktemp("counting"))
+
+
+def test_the_loss_of_both_is_below_that_of_the_gpt(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    _, trainer, events = made
+    for event in events:
+        assert event.gpt_loss is not None
+        assert event.val_loss < event.gpt_loss - 0.1
+    assert trainer.manifest.gpt_loss == events[-1].gpt_loss
+
+
+def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
+    run, trainer, events = made
+    found = gpt.load(run.path).eval(np.asarray(trainer.val)).score
+    assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
+    assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
+    assert found.counting is not None
+    assert found.nats < found.counting + 0.02
+
+
+def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    run, trainer, _ = made
+    counting, size = trainer.counting, trainer.counting.config.vocab_size
+    held, stored = counting.held, gpt.load(run.path).stored.counting
+    assert held is not None
+    assert stored is not None
+
+    def fitted(text: Ids) -> Array:
+        expert = Expert(count(text, size, 5), size)
+        histories = expert.trie.histories_at(counting.ids, held.starts, held.length)
+        logs = np.log(expert.predict(histories))
+        return counting._fitted(held, logs, predict_by(trainer))
+
+    assert stored["gate"] == pytest.approx(fitted(held.apart(counting.ids)), rel=1e-5)
+    assert stored["gate"] != pytest.approx(fitted(counting.ids), rel=1e-3)
+
+
+def test_the_gpt_predicts_the_held_out_text_and_no_other(
+    made: tuple[Run, Trainer, list[Evaluated]],
+) -> None:
+    _, trainer, _ = made
+    counting, held = trainer.counting, trainer.counting.held
+    assert held is not None
+    places = []
+
+    def predict(starts: Any, length: int) -> Any:
+        places.append((starts[:, None] + 1 + np.arange(length)).ravel())
+        return predict_by(trainer)(starts, length)
+
+    assert counting.experts is not None
+    counting._fitted(held, counting.experts.held, predict)
+    predicted = np.concatenate(places)
+    assert held.contains(predicted).all()
+    assert {*held.starts.tolist()} <= {*predicted.tolist()}
+
+
+def test_held_out_targets_are_ignored_and_no_others() -> None:
+    config = TrainConfig(batch_size=4, steps=1)
+    ids = np.arange(4000, dtype=np.uint16) % 7
+    held = HeldOut.of(len(ids), 7)
+    seen = 0
+    for step in range(40):
+        order = (ids.astype("u1"), config, step, 16, slice(0, 4))
+        inputs, plain = batch_rows(*order)
+        same, targets = batch_rows(*order, held)
+        assert np.array_equal(inputs, same)
+        ignored = targets == IGNORED
+        assert np.array_equal(targets[~ignored], plain[~ignored])
+        seen += int(ignored.sum())
+    assert 0.02 < seen / (40 * 4 * 16) < 0.1
+
+
+def test_the_loss_of_a_step_is_the_sum_over_the_expected_number_of_targets() -> None:
+    logits = torch.randn(2, 16, 7, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(32).reshape(2, 16) % 7
+    targets[0, :8] = IGNORED
+    held = HeldOut(start=0, period=100, length=5, end=800)  # a twentieth
+    chosen = logits.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    expected = -float(chosen[targets != IGNORED].sum()) / (32 * 0.95)
+    assert float(_mean_loss(logits, targets, held)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_GRAMS", 150)
+    run, trainer, events = trained(tmp_path)
+    model = gpt.load(run.path)
+    assert model.mixture is not None
+    trie = model.mixture.expert.trie
+    assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
+    found = model.eval(np.asarray(trainer.val)).score
+    assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
+    assert model.sample("the ", length=40, n=2, seed=1)[0] == model.sample(
+        "the ", length=40, seed=1
+    )
+    greedy = model.sample("the cat", length=1, temperature=0)[-1]
+    likeliest = model.next("the cat").expected.argmax()
+    assert greedy == model.vocabulary.characters[likeliest]
+
+
+def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> None:
+    corpus = corpus_of("the cat sat on the mat. " * 5, tmp_path)
+    run = new_run(tmp_path / "checkpoints", "short")
+    options = manifest_of(corpus, counting=8, block_size=8)
+    trainer = Trainer(run, Job(corpus, options))
+    list(trainer.events())
+    assert trainer.counting.note == ""
+    found = gpt.load(run.path).eval("the mat sat on the cat. ").score
+    assert found.gpt is not None
+    assert found.nats < found.gpt
