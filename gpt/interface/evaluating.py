@@ -26,7 +26,7 @@ from gpt.reading.writing import Sample
 from gpt.show.result import Column, Passage, Result, short_number, signed_number
 from gpt.storage.losses import counting_facts, counting_record
 from gpt.storage.manifest import Manifest, exposure_to_split
-from gpt.vocabulary import Ids, Reading, Vocabulary, known_text, log_note
+from gpt.vocabulary import Reading, Vocabulary, known_text, log_note
 from gpt.words import bits, counted
 
 FULL_COLOUR = 10  # bits of surprisal that have the strongest colour, so a digit is one bit
@@ -326,17 +326,9 @@ def find_copies(
     """
     if isinstance(texts, str):  # it is a sequence of texts, too
         raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
-    new = [text.new if isinstance(text, Sample) else text for text in texts]
-    train = text_to_search(model, data, "`novelty`", note)
-    copies = longest_copies(new, train, model.vocabulary)
-    return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
-
-
-def text_to_search(model: Model, data: Path, purpose: str, note: Callable[[str], object]) -> Ids:
-    """The training text, as far as it is searched for copies. purpose: the option that needs it.
-    note: receives a note if that is only a part of it. Raises TextError if the text is missing.
-    """
-    train, _ = splits_of_run(model.name, model.recorded, data, purpose)
+    train, _ = splits_of_run(model.name, model.recorded, data, "`novelty`")
     if len(train) > MOST:
         note(f"note: searching for copies only in the first {MOST:,} characters")
-    return train[:MOST]
+    new = [text.new if isinstance(text, Sample) else text for text in texts]
+    copies = longest_copies(new, train[:MOST], model.vocabulary)
+    return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
