@@ -275,7 +275,7 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     same = trained.eval(text, against=trained).paired
     assert (same.difference, same.first) == (0, pytest.approx(trained.eval(text).nats))
-    assert "previous" in trained.heads(text).to_numpy()
+    assert "back" in trained.heads(text).to_numpy()
 
 
 def test_heads_take_a_text(tiny: Checkpoint) -> None:

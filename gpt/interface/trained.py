@@ -7,7 +7,7 @@ model opens fast.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 #: What `dir` and completion show of a model.
 PUBLIC = (
-    *("activation_batches", "activations", "at", "attn", "batch", "config", "curve", "eval"),
+    *("activations", "at", "attn", "batch", "config", "curve", "eval"),
     *("heads", "live", "logits", "manifest", "next", "novelty", "path", "sample", "steps"),
     *("text", "torch", "training", "vocabulary", "weights", "why"),
 )
@@ -392,11 +392,11 @@ class TrainedGPT:
 
         Raises TextError for an empty or too long text and for unknown characters.
         """
-        from gpt.heads.attention_map import inspect_text
+        from gpt.heads.attention_map import inspect
 
         text = self.known_text(self.given(call.text), call.unknown, call.truncate)
         proofs = (replace(self.proof, detail=True), self.rounding)
-        return inspect_text(self.reader, self.vocabulary, text, call.truncate, proofs, model=self)
+        return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
 
     @takes(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
@@ -577,40 +577,17 @@ class TrainedGPT:
         all.
 
         patch replaces stages; everything after them is computed from the new values. Its keys are
-        those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
-        all; a position or text may be a range of several. A value is a number, an array that
-        patch replaces stages; everything after them is computed from the new values. Its keys are
-        those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
-        all; a position or text may be a range of several. A value is a number, an array that
-        broadcasts to acts[key] of all layers, or a function that gets this array for one layer and
-        returns one of the same shape. If texts differ in length, positions count from 0, and a
-        function also gets the padding at the texts' ends. docs/python.md has examples.
+        those of acts[key], (stage, layer, head, position), where parts that are left out mean all;
+        a position may be a range of several. A value is a number, an array that broadcasts to
+        acts[key] of all layers, or a function that gets this array for one layer and returns such
+        an array. If texts differ in length, positions count from 0, and a function also gets the
+        padding at the texts' ends. docs/python.md has examples.
 
         Raises TextError for empty and too long texts and unknown characters, ValueError for unknown
-        names and other shapes, IndexError for a layer, head, position or text that does not exist,
-        OutOfMemory before it computes what does not fit: then use `activation_batches`.
+        names and other shapes, IndexError for a layer, head or position that does not exist,
+        OutOfMemory before it computes what does not fit.
         """
         return self._plan(texts, names, layers, patch, unknown).read()
-
-    def activation_batches(
-        self,
-        texts: Texts | None = None,
-        names: Stage | Iterable[Stage] | None = None,
-        layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
-        *,
-        batch: int | None = None,
-        patch: Mapping[Any, Patch] | None = None,
-        unknown: Unknown = "error",
-    ) -> Iterator[Activations]:
-        """Does what `activations` does, for `batch` texts at a time, if the arrays of all do not
-        fit in memory.
-
-        All arrays have the length T of the longest text. A function in `patch` gets the stage for
-        one batch; arrays in it, and the numbers of texts in its keys, refer to all texts.
-        """
-        from gpt.heads.activations import read_batches
-
-        return read_batches(self._plan(texts, names, layers, patch, unknown), batch)
 
     def logits(
         self,
@@ -626,12 +603,15 @@ class TrainedGPT:
         """
         return self._plan(texts, "logits", None, patch, unknown).read()["logits"]
 
-    def _plan(self, texts: Texts | None, *chosen: Any) -> ActivationPlan:
+    def _plan(
+        self, texts: Texts | None, names: Any, layers: Any, patch: Any, unknown: Unknown
+    ) -> ActivationPlan:
         """What to compute for the texts; None: the text of `attn`, so the numbers are the same."""
-        from gpt.heads.activations import plan_activations
+        from gpt.heads.activations import ActivationPlan, pad_texts
 
-        model = self.reader, self.vocabulary
-        return plan_activations(*model, self.given(None) if texts is None else texts, *chosen)
+        texts = self.given(None) if texts is None else texts
+        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
+        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths)
 
     @cached_property
     def weights(self) -> Weights:
