@@ -18,7 +18,7 @@ from gpt.storage.run import Run
 
 #: Every command that uses a model and its corpus, or that opens a model twice.
 READING = [
-    "sample --prompt To --length 30 --novelty --json",
+    "sample --prompt To --seed 1 --length 30 --novelty --json",
     "eval --json",
     "eval --against first --json",
     "heads --json",
@@ -87,7 +87,7 @@ def model(runs: Path) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        "sample --prompt To --length 30 --json",
+        "sample --prompt To --seed 1 --length 30 --json",
         "next cat --json",
         "heads corpus.txt --json",
         "eval held-out.txt --json",

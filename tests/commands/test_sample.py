@@ -314,6 +314,7 @@ def test_prompts_of_a_file_are_continued_but_for_unreadable_lines(gptx: Gptx, ho
     [
         ("--avoid-copies 0", 2, "--avoid-copies: 0 is not a whole number of 1 or more"),
         ("--ban ,.!QTabcdefhmnoqrstuwy\\n\\x20", 2, "--ban: "),
+        ("--prompts wrong.txt", 3, "wrong.txt: line 2: 'ż' (U+017C"),
         ("--prompts empty.txt", 2, "--prompts: the file has no prompt"),
         ("-o nowhere/text.txt", 6, "cannot write nowhere/text.txt: its folder does not exist"),
         ("--prompts empty.txt --prompt a", 2, "give the text once"),
@@ -323,6 +324,7 @@ def test_wrong_options_of_a_sample_are_refused(
     gptx: Gptx, home: Path, options: str, code: int, problem: str
 ) -> None:
     (home / "empty.txt").write_text("\n")
+    (home / "wrong.txt").write_text("\nżółw", encoding="utf-8")
     words = [word.replace("\\x20", " ") for word in options.split()]
     answer = gptx(*SAMPLE, *words)
     assert (answer.code, answer.out) == (code, "")
