@@ -79,21 +79,21 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
     If the trial fails, "auto" becomes "cpu" with one line of output; any other choice raises
     ConfigError.
     """
-    chosen = resolve_device(device)
-    if chosen == "cpu":
-        return chosen
+    resolved = resolve_device(device)
+    if resolved == "cpu":
+        return resolved
     try:
-        trial(chosen)
+        trial(resolved)
     except Exception as error:  # a driver, a kernel or torch may raise anything
         if device != "auto":
             raise ConfigError(
                 "device",
-                f"torch cannot compute on {chosen} ({reason_of(error)}); install a version "
+                f"torch cannot compute on {resolved} ({reason_of(error)}); install a version "
                 "of torch that can, or use `device='cpu'`",
             ) from error
-        report_failure(chosen, error, "the CPU computes instead")
+        report_failure(resolved, error, "the CPU computes instead")
         return "cpu"
-    return chosen
+    return resolved
 
 
 def report_failure(what: str, error: Exception, instead: str) -> None:
@@ -221,9 +221,9 @@ def _own_cores() -> int:
 @cache
 def cores() -> int:
     """The number of cores to use: what THREAD_VARIABLES say, or else the available ones."""
-    given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    if re.fullmatch("0*[1-9][0-9]{0,3}", given):
-        return min(_own_cores(), int(given))
+    limit = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
+    if re.fullmatch("0*[1-9][0-9]{0,3}", limit):
+        return min(_own_cores(), int(limit))
     return available_cpus()
 
 

@@ -228,10 +228,17 @@ class Manifest:
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
-        if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
-            now = replace(now, best_step=self.step, best_loss=val_loss, since_best=0)
-            now = replace(now, final_loss=None, final_characters=0, gpt_loss=gpt_loss)
-        return now
+        if self.best_loss is not None and val_loss >= self.best_loss:
+            return now
+        return replace(
+            now,
+            best_step=self.step,
+            best_loss=val_loss,
+            since_best=0,
+            final_loss=None,
+            final_characters=0,
+            gpt_loss=gpt_loss,
+        )
 
 
 def characters_read(total: int, block: int, most: int) -> int:
@@ -248,18 +255,12 @@ def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str
     """The reason why the model of run `name` may have trained on another run's validation split, or
     None. manifest: None for a model file without its run.
     """
-    text = of.corpus.digest
     if manifest is None:
-        why = "is a model file without its run, so it may have seen this text"
-    elif not manifest.corpus.digest:
-        why = "was imported without its text, so it may have seen this text"
-    elif manifest.corpus.digest != text:
-        sources = ", ".join(manifest.corpus.sources)
-        why = f"was trained on another corpus ({sources}) and may have seen this text"
-    else:
-        *_, own = manifest.texts(name)
-        why = own.exposure(text, of.train) or ""
-        for earlier in manifest.parent.texts if manifest.parent and not why else ():
-            if reason := earlier.exposure(text, of.train):
-                why = f"started from {earlier.run}, which {reason}"
-    return f"{name} {why}" if why else None
+        return f"{name} is a model file without its run, so it may have seen this text"
+    *earlier, own = manifest.texts(name)
+    if why := own.exposure(of.corpus.digest, of.train):
+        return f"{name} {why}"
+    for text in earlier:
+        if why := text.exposure(of.corpus.digest, of.train):
+            return f"{name} started from {text.run}, which {why}"
+    return None

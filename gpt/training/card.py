@@ -14,11 +14,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpt.corpus.corpus import Corpus
-from gpt.storage.losses import counting_record, loss_advice, note_on_few
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
     corpus_facts,
+    counting_record,
+    loss_advice,
     model_facts,
+    note_on_few,
     parent_facts,
     quote_some,
 )
