@@ -43,16 +43,12 @@ def child_of(parent: Any, folder: Path, text: str = HUNGARIAN, **options: Any) -
     "options",
     [
         {},
-        {"tied": True},
         {"position": "learned", "tied": True, "bias": True},
-        {"position": "learned"},
-        {"activation": "gelu"},
-        {"feed_forward": False, "position": "none"},
-        {"position": "sinusoidal", "attention": "heads"},
+        {"feed_forward": False, "position": "none", "attention": "heads"},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("added", [0, 1, 300])
+@pytest.mark.parametrize("added", [0, 300])
 def test_known_characters_keep_their_logits_and_new_ones_get_little_probability(
     options: dict[str, Any], added: int
 ) -> None:
@@ -85,9 +81,7 @@ def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
     same = {"n_layer", "n_head", "n_embd", "block_size", "bias", "position"}
     assert all(getattr(child.config, name) == getattr(parent.config, name) for name in same)
     assert child.config.dropout == 0.1
-    assert (manifest.step, manifest.train.steps, manifest.corpus.characters) == (
-        *(8, 8, len(HUNGARIAN)),
-    )
+    assert (manifest.step, manifest.corpus.characters) == (8, len(HUNGARIAN))
     recorded = child.parent
     assert recorded is not None
     assert (recorded.run, recorded.step) == ("tiny", parent.stored.step)
@@ -148,7 +142,7 @@ def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
     assert child_of(tiny.path, tmp_path, n_embd=16, attention="heads").config.attention == "heads"
 
 
-@pytest.mark.parametrize("preset", ["default", "best", "classic"])
+@pytest.mark.parametrize("preset", ["default", "classic"])
 def test_presets_keep_the_parents_layout(tiny: Checkpoint, tmp_path: Path, preset: Any) -> None:
     options = RunConfig(
         checkpoints=tmp_path,
@@ -215,10 +209,6 @@ def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path
     assert again.code == 0, again.err
     models = [gpt.load(home / "checkpoints" / name).stored for name in ("hu-1", "hu-2")]
     assert models[0].digest == models[1].digest
-    for command in ("sample", "heads", "next", "eval"):
-        assert gptx(command, "--run", "hu-2").code == 0
-    page = gpt.load(home / "checkpoints/hu-1")._repr_html_()
-    assert "corpus-1 step 8; 20 new characters" in page
 
 
 def test_comparison_says_that_a_parent_may_have_seen_the_text(gptx: Gptx, home: Path) -> None:

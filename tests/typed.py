@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import assert_type
 
 import gpt
-from gpt.interface.evaluating import Evaluation
-from gpt.interface.listing import Runs, SavedRun
+from gpt.reading.score import Evaluation
+from gpt.storage.overview import Overview, Runs
 
 
 def generate(run: gpt.TrainedGPT) -> None:
@@ -21,7 +21,7 @@ def generate(run: gpt.TrainedGPT) -> None:
     run.sample("a", only="gtp")  # type: ignore[call-overload]
     run.next("a", length=3)  # type: ignore[call-arg]
     assert_type(run.eval("a text", chars=True), Evaluation)
-    run.eval(against=gpt.runs()["name"])
+    run.eval(against=gpt.runs()["name"].path)
     run.eval("a text", agianst=run)  # type: ignore[call-arg]
 
 
@@ -33,8 +33,6 @@ def train() -> None:
     gpt.train("b.txt", init_from=run, tied=True)
     gpt.train("b.txt", init_from="a-1")
     gpt.train("b.txt", init_from=3)  # type: ignore[arg-type]
-    for event in gpt.train_events("a.txt", n_layer=2):
-        assert not isinstance(event, str)
     gpt.train("a.txt", minuts=2)  # type: ignore[call-arg]
     gpt.train("a.txt", preset="fast")  # type: ignore[arg-type]
     gpt.train("a.txt", n_layer="2")  # type: ignore[arg-type]
@@ -47,8 +45,8 @@ def load() -> None:
     assert_type(run.at(run.steps[0]), gpt.TrainedGPT)
     assert_type(run.training, gpt.TrainConfig)
     assert_type(gpt.runs(), Runs)
-    assert_type(gpt.runs()["name"], SavedRun)
-    assert_type(gpt.runs()[-1].load(step=20), gpt.TrainedGPT)
+    assert_type(gpt.runs()["name"], Overview)
+    assert_type(gpt.load(gpt.runs()[-1].path, step=20), gpt.TrainedGPT)
     gpt.load("checkpoints", steps=3)  # type: ignore[call-arg]
 
 

@@ -97,7 +97,7 @@ class Start:
     checkpoint: Checkpoint | None = None
     experts: Experts | None = None
     parent: StoredModel | None = None
-    recipe: Mapping[str, Any] = NO_VALUES
+    recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def trainer(self) -> Trainer:
         """Makes the model and the optimizer."""
