@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CHECKED := $(VENV)/.checked
-PAGE := gpt/view/page/assets
+PAGE := gpt/page/assets
 # One more than the cores, as tests of browsers and processes wait a part of their time; four at most.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 LESSONS := $(patsubst docs/%.py,build/%.ipynb,$(wildcard docs/lessons/*.py))

@@ -2,7 +2,7 @@
 
 With --train, as `make page` calls it, trains the model first: two layers, 2,000 steps on the Python
 language reference, without counting, so that the file contains no pieces of the text. Otherwise
-renews the page's program and keeps the model that is in the file.
+renews the page's program and keeps the data that is in the file.
 """
 
 from __future__ import annotations
@@ -13,27 +13,24 @@ import tempfile
 from pathlib import Path
 
 import gpt
-from gpt.view.page.document import template, to_json
-from gpt.view.page.live import LIVE
-from gpt.vocabulary import Vocabulary
+from gpt.page.document import page_html
 
 PAGE = Path(__file__).with_suffix(".html")
 BEGIN, END = '<script type="application/json" id="data">', "</script>"
+OPTIONS = {"counting": 0, "n_layer": 2, "n_head": 4, "n_embd": 96, "steps": 2000}
 
 
 def renewed(html: str) -> str:
     """The same data in the page of today."""
     begin = html.index(BEGIN) + len(BEGIN)
     data = json.loads(html[begin : html.index(END, begin)])
-    data["folds"] = Vocabulary("".join(data["vocabulary"])).folds
-    return template(LIVE)(data["title"], to_json(data))
+    return page_html(data["title"], data)
 
 
 def main() -> None:
     if "--train" in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder:
-            options = {"counting": 0, "n_layer": 2, "steps": 2000}
-            run = gpt.train(checkpoints=folder, **options)
+            run = gpt.train(checkpoints=folder, **OPTIONS)
             run.live(PAGE, text="def function(")
     else:
         PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

@@ -1,5 +1,5 @@
-"""Films the live page for the README: a user types a word again, looks at what a head reads, and
-switches this head off and on. Knows the page, and nothing of trained models.
+"""Films the page for the README: a user types a word again, and switches the head that copies off
+and on. Knows the page, and nothing of trained models.
 """
 
 from __future__ import annotations
@@ -13,36 +13,15 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page
 
 WORD, AGAIN = "qwerty ", "qwert"
-SIZE: Any = {"width": 880, "height": 432}  # CSS pixels, as the README shows them
-SHARPNESS = 2  # pixels of the film in a CSS pixel, for each direction
+SIZE: Any = {"width": 1060, "height": 358}  # CSS pixels: down to the heads
+SHARPNESS = 1.66  # pixels of the film in a CSS pixel, for each direction
 
-#: Leaves out what the film does not need, and gives the rest fixed places. Screenshots have neither
-#: caret nor pointer, so the film draws both. --n: length of the text; all lines have equal height.
+#: Screenshots have neither caret nor pointer, so the film draws both.
 STYLE = """
 html { scrollbar-width: none }
-body { padding: 0 }
-header, footer, .under, .hint, .options, .frames, .caveat, #map-card, #order, #cell-card,
-#lens-card, #measures-card, #matrix-card > .bar-of-tools, #next > :not(.guesses),
-.guesses li > :nth-child(4) { display: none !important }
-main {
-  grid-template: "text text text" "heads matrix next" 1fr / 23.5rem 1fr 14.5rem !important;
-  gap: 8px; height: 100vh; padding: 8px
-}
-.card { align-self: stretch; padding: 9px 14px }
-#text-card { grid-template-columns: 19.5rem 1fr !important; align-items: center; padding: 5px 14px }
-#matrix-card { display: block !important }
-#heads { gap: 22px 8px }
-#input, #text { font-size: 1.25rem }
-#input { height: 2.4rem; min-height: 0; line-height: 1.5; resize: none; caret-color: transparent }
-#input:focus {
-  background: linear-gradient(var(--ink), var(--ink)) calc(8px + var(--n) * 1ch) 50% / 2px 1.5rem
-    no-repeat var(--paper)
-}
-#text-said { font-size: 0.6875rem }
-#lines-title { line-height: 1.8 }
-#lines-body { max-height: calc(38px + 21px * var(--n)) !important }
-.guesses { grid-template-columns: 2.6rem 1fr 3.2rem !important }
-.guesses li { line-height: 1.8 !important }
+nav, details { display: none !important }
+#paper:focus-within .ghost { box-shadow: -2px 0 0 rgb(var(--ink)) }
+#input { caret-color: transparent }
 #pointer { position: fixed; top: 0; left: 0; z-index: 9; width: 20px; pointer-events: none }
 """
 SCRIPT = """() => {
@@ -50,10 +29,6 @@ SCRIPT = """() => {
     <path d="M1 1v20l5-4.5 3.5 8.5 4-1.7-3.5-8.3h7z" stroke="#fff" stroke-width="1.5"/></svg>`);
   const { style } = document.querySelector("#pointer");
   addEventListener("pointermove", ({ x, y }) => style.translate = `${x}px ${y}px`);
-  const input = document.querySelector("#input");
-  const measure = () => document.documentElement.style.setProperty("--n", input.value.length);
-  input.addEventListener("input", measure, true);
-  measure();
 }"""
 
 
@@ -95,6 +70,9 @@ class Film:
                 self.show(40, wait=30)
         self.at = x, y
 
+    def click(self) -> None:
+        self.page.mouse.click(*self.at)
+
     def save(self, path: Path) -> None:
         """Writes an animated WebP without loss, which repeats for ever."""
         first, *rest = (Image.open(io.BytesIO(still)).convert("RGB") for still, _ in self.stills)
@@ -103,36 +81,33 @@ class Film:
         first.save(path, save_all=True, append_images=rest, **how)
 
 
-def film(browser: Browser, live: Path, scheme: Any, layer: int, head: int) -> Film:
-    """The film of a live page in a colour scheme, with this head. Its end is its beginning."""
+def film(browser: Browser, live: Path, scheme: Any) -> Film:
+    """The film of a page in a colour scheme, with the head that adds most after the whole text. Its
+    end is its beginning.
+    """
     page = browser.new_page(
         viewport=SIZE, device_scale_factor=SHARPNESS, color_scheme=scheme, bypass_csp=True
     )
-    page.goto(f"{live.as_uri()}#layer={layer}&head={head}")
-    page.locator("main:not([hidden])").wait_for()
-    text = page.locator("#input")
-    text.fill(WORD + AGAIN)
-    text.blur()
+    page.goto(live.as_uri())
+    page.locator('main[aria-busy="false"]').wait_for()
     page.add_style_tag(content=STYLE)
     page.evaluate(SCRIPT)
-    switch = page.locator(f'[data-switch="{layer}.{head}"]')
-    last = page.locator("#lines-from .character").last
+    text, switch = page.locator("#input"), page.locator(".tile.chosen .switch")
     made = Film(page)
-    made.point(switch, 0.5, 0.7, stills=1)
+    made.point(switch, 0.5, 0.9, stills=1)
     made.show(1200)
-    made.point(text, 0.7, 0.6)
-    page.mouse.click(*made.at)
+    made.point(text, 0.6, 0.6)
+    made.click()
+    page.keyboard.press("End")
     made.press(["Backspace"] * len(AGAIN), 90)
     made.show(700)
     made.press(AGAIN, 480)
-    made.show(500)
-    made.point(last, 0.5, 0.85)
     made.show(1500)
-    made.point(switch, 0.5, 0.7)
+    made.point(switch, 0.5, 0.9)
     made.show(300)
-    page.mouse.click(*made.at)  # off
-    made.show(2000)
-    page.mouse.click(*made.at)  # on
+    made.click()  # off
+    made.show(2500)
+    made.click()  # on
     made.show(800)
     page.close()
     return made

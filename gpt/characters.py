@@ -108,11 +108,6 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     return entries + ["◌ carries a combining mark"] * marks
 
 
-def drawn_label(character: str) -> str:
-    """A label for a browser, which may lack the terminal's sign of a space."""
-    return SPACE if character == " " else label(character)
-
-
 def drawn_legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     """Explanations of the symbols in the drawn labels of `text`: ["␣ space", …]."""
     return [each.replace(NAMED[" "][0], SPACE) for each in legend(text, ascii_only)]

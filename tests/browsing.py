@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gpt.heads.measures import StartHead
-from gpt.view.page.page import Subject, build_page
-
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Frame, Page
+    from playwright.sync_api import BrowserContext, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -41,9 +38,7 @@ KEEP = """
 })(URL, HTMLAnchorElement.prototype);
 """
 
-#: Builds a subject's page and opens it: open_page(subject, hash="layer=1", width=360, …).
-Open = Callable[..., "Page"]
-#: Opens a file: open_file(path, hash="layer=1", width=360, scheme="dark").
+#: Opens a file: open_file(path, width=390, height=844, scheme="dark").
 OpenFile = Callable[..., "Page"]
 
 
@@ -77,18 +72,17 @@ def open_file(chromium: BrowserContext) -> Iterator[OpenFile]:
     pages: list[Page] = []
 
     def seen(address: str) -> None:
-        own = address.split("#")[0] in addresses or address.startswith(("data:", "blob:"))
-        if not own:
+        if address not in addresses and not address.startswith(("data:", "blob:")):
             complaints.append(f"asked for {address[:200]}")
 
     def dismiss(dialog: Any) -> None:
         complaints.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def open_(path: Path, hash: str = "", width: int = 1280, scheme: Any = "light") -> Page:
+    def open_(path: Path, width: int = 1280, height: int = 800, scheme: Any = "light") -> Page:
         addresses.add(path.as_uri())
         pages.append(page := chromium.new_page())
-        page.set_viewport_size({"width": width, "height": 900})
+        page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme=scheme)
         page.set_default_timeout(60_000)
         page.on("request", lambda request: seen(request.url))
@@ -96,7 +90,7 @@ def open_file(chromium: BrowserContext) -> Iterator[OpenFile]:
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
         page.on("dialog", dismiss)
         page.add_init_script(KEEP)
-        page.goto(path.as_uri() + (f"#{hash}" if hash else ""))
+        page.goto(path.as_uri())
         return page
 
     yield open_
@@ -105,33 +99,17 @@ def open_file(chromium: BrowserContext) -> Iterator[OpenFile]:
     assert complaints == []
 
 
-def address(page: Page) -> str:
-    """The page's address after "#", read in the page; `page.url` follows a moment later."""
-    return str(page.evaluate("location.hash")).removeprefix("#")
-
-
-def wait_until(page: Page | Frame, condition: str) -> None:
-    """Waits until a function in JavaScript returns true; the page's policy forbids Playwright's own
-    `wait_for_function`."""
-    page.evaluate(
-        f"""() => new Promise((resolve, reject) => {{
-            setTimeout(() => reject(new Error("waited for 60 seconds")), 60_000);
-            const look = () => ({condition})() ? resolve() : setTimeout(look, 10);
-            look();
-        }})"""
-    )
-
-
 def settled(page: Page) -> None:
-    """Waits until the worker of a live page has answered and all parts of the page are drawn."""
-    page.locator('main:not([aria-busy="true"])').wait_for(state="attached")
-    wait_until(page, "() => performance.getEntriesByName('settled').length > 0")
+    """Waits until the page shows the answer to its last question."""
+    page.locator('main[aria-busy="false"]').wait_for()
 
 
 def saved(page: Page, form: str = "csv") -> str:
     """The text of a CSV or SVG that the page saves."""
     page.evaluate("window.saved = []")
+    page.locator("#save-open").click()
     page.locator(f"#save-{form}").click()
+    page.keyboard.press("Escape")
     return str(page.evaluate("window.saved[0].text()"))
 
 
@@ -144,22 +122,5 @@ def expect_csv(page: Page, text: str, tolerance: float) -> None:
     """The page saves this CSV, but for rounding of the numbers in its last column."""
     ours, theirs = lines_of(saved(page)), lines_of(text)
     assert [line[:-1] for line in ours] == [line[:-1] for line in theirs]
-    numbers = [[float(line[-1]) for line in each[1:]] for each in (ours, theirs)]
-    np.testing.assert_allclose(*numbers, rtol=tolerance, atol=tolerance)
-
-
-@pytest.fixture
-def open_page(open_file: OpenFile, tmp_path: Path) -> Open:
-    """Builds pages of subjects and opens them."""
-
-    def open_(
-        subject: Subject,
-        start: StartHead | None = None,
-        limit: int = 5_000_000,
-        **how: Any,
-    ) -> Page:
-        path = tmp_path / f"{len(list(tmp_path.glob('*.html')))}.html"
-        path.write_text(build_page(subject, start or StartHead(), limit), encoding="utf-8")
-        return open_file(path, **how)
-
-    return open_
+    found, expected = ([float(line[-1]) for line in each[1:]] for each in (ours, theirs))
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)

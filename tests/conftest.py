@@ -6,12 +6,13 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from javascript import JavaScript
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more threads would only wait
 
@@ -32,6 +33,13 @@ TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
 On = Callable[[TrainedGPT, Callable[[], Any]], TrainedGPT]
 IN_MEMORY = "/dev/shm"  # files are created and removed many times faster there than on a disk
+
+
+@pytest.fixture(scope="session")
+def script() -> Iterator[JavaScript]:
+    """The functions of page.js."""
+    with JavaScript(Path(__file__).with_name("page.js")) as running:
+        yield running
 
 
 def pytest_configure() -> None:

@@ -155,8 +155,8 @@ def test_first_hour_works_from_its_first_command_to_its_last(
         outputs[" ".join(words)] = answer.out
         has_run = any((tmp_path / "checkpoints").glob("*/step-*"))
         assert has_run == ("train corpus.txt" in outputs)  # not by --dry-run
-    assert "layer 0 head 0 · weights" in outputs["attn The cat --layer 0 --head 0"]
-    assert "Δloss" in outputs["heads --ablate mean"]
+    assert "“The cat” · layer 0 head 0" in outputs["attn The cat --layer 0 --head 0"]
+    assert "loss without it" in outputs["heads"]
     assert "sum" in outputs["why The cat"]
     assert "The cat" in (tmp_path / "live.html").read_text(encoding="utf-8")
 

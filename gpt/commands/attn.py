@@ -25,8 +25,9 @@ from gpt.config.model import HEAD_STAGES
 
 if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
+    from gpt.interface.trained import TrainedGPT
 
-OURS = b"gptx attention</title>"
+OURS = b"gptx</title>"
 Digits = Annotated[int, Meta(ge=0, le=9)]
 
 
@@ -82,7 +83,7 @@ def command(
     text = reading.text_for(model, given, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
     if form == "html":
-        _write_page(attention, asked, output)
+        output.write_text(_page(model, attention, asked, given is None))
     else:
         _write(attention, asked, output, form)
     if form == "text":
@@ -137,13 +138,18 @@ def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form
     console.write_bytes(data, output.path)
 
 
-def _write_page(attention: AttentionMap, asked: AttnOptions, output: AttnOutput) -> None:
-    """Writes the HTML page, opened at the chosen head."""
-    from gpt.heads.measures import choose_head
-    from gpt.view.page.page import build_page, make_subject
+def _page(model: TrainedGPT, attention: AttentionMap, asked: AttnOptions, is_example: bool) -> str:
+    """The page, opened at this text and head; for an example, at the page's own."""
+    from gpt.heads.glance import glance_at
+    from gpt.page.live import live_page
 
-    subject = make_subject(attention)
-    layer, head = (
-        int(name) if name and name.isdecimal() else None for name in (asked.layer, asked.head)
-    )
-    output.write_text(build_page(subject, choose_head(subject.measures, layer, head, asked.stage)))
+    layer, head = _number(asked.layer), _number(asked.head)
+    if is_example and layer is None and head is None:
+        return live_page(model)
+    glance = glance_at(attention, layer, head)
+    return live_page(model, attention.text, glance.layer, glance.head)
+
+
+def _number(name: str | None) -> int | None:
+    """The number of a layer or a head; None for "all"."""
+    return int(name) if name and name.isdecimal() else None

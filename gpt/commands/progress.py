@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from gpt.commands import console
+from gpt.errors import GptxError, OutOfMemory, StorageError
 from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -106,6 +107,22 @@ def _say(bar: tqdm[NoReturn], line: str) -> None:
         console.say(line)
     else:
         bar.write(console.wrap_for_stderr(line), file=sys.stderr)
+
+
+@contextmanager
+def one_report() -> Iterator[None]:
+    """Only the first rank reports an error that all have; each reports errors of its machine."""
+    from gpt.training import ranks
+
+    try:
+        yield
+    except (OutOfMemory, StorageError) as error:
+        named = f"rank {ranks.rank()}: {error}" if ranks.world_size() > 1 else str(error)
+        raise type(error)(named) from None
+    except GptxError as error:
+        if ranks.is_first():
+            raise
+        raise typer.Exit(error.exit_code) from None
 
 
 @contextmanager

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from gpt.commands import console
 from gpt.commands.options import Asked, argument
-from gpt.commands.progress import progress_bar, run_training
+from gpt.commands.progress import one_report, progress_bar, run_training
 from gpt.commands.shared import OutputOptions, note, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
 from gpt.config.toml import RECORDED
 from gpt.devices import let_threads_sleep
-from gpt.errors import GptxError, OutOfMemory, StorageError
 
 if TYPE_CHECKING:
     from gpt.interface.preparing import Start
@@ -58,7 +54,7 @@ def command(
     let_threads_sleep()
     from gpt.training import ranks
 
-    with _one_report():
+    with one_report():
         if ranks.world_size() > 1:
             run = replace(run, device=ranks.join(run.device))  # type: ignore[arg-type]
         with _preparing(action, run, asked) as start:
@@ -126,19 +122,3 @@ def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
         run_training(start.trainer(), plan, output.json)
     elif output.json and first:
         console.write_json(plan_record(plan))
-
-
-@contextmanager
-def _one_report() -> Iterator[None]:
-    """Only the first rank reports an error that all have; each reports errors of its machine."""
-    from gpt.training import ranks
-
-    try:
-        yield
-    except (OutOfMemory, StorageError) as error:
-        named = f"rank {ranks.rank()}: {error}" if ranks.world_size() > 1 else str(error)
-        raise type(error)(named) from None
-    except GptxError as error:
-        if ranks.is_first():
-            raise
-        raise typer.Exit(error.exit_code) from None

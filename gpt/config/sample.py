@@ -1,7 +1,7 @@
 """How characters are drawn: one field for each option, in the order in which they apply.
 
 A new filter is a field here and a function of the same name in FILTERS of gpt/reading/sampler.py
-and gpt/view/page/assets/model/sampler.js.
+and gpt/page/assets/model/sampler.js.
 """
 
 from __future__ import annotations

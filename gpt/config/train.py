@@ -129,6 +129,12 @@ class TrainConfig(Changeable):
         str,
         option("Encoding of texts that are not UTF-8 and have no byte order mark, such as cp1252."),
     ] = "utf-8"
+    column: Annotated[
+        str, option("Learn from this column of CSV, TSV or JSON lines only, each value an item.")
+    ] = ""
+    items: Annotated[
+        bool, option("The text is a list: windows and samples begin at items; see `separator`.")
+    ] = False
     split: Annotated[
         str,
         option("Validation text: last, every:N (texts, or blocks of a single text), or a file."),

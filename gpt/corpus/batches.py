@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gpt.config.train import WindowOrder
 from gpt.corpus import cache
+from gpt.corpus.items import begin_at_items
 from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
@@ -25,35 +26,48 @@ def batch(
     block_size: int,
     order: WindowOrder = "random",
     part: slice = slice(None),
+    separator: Ids | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later; or only their rows `part`.
+    """(B, T) inputs and (B, T) targets, one character later; or only their rows `part`. separator:
+    see `batch_starts`.
 
     A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
     any step's batch can be computed without the batches before it.
     """
-    starts = batch_starts(len(ids), seed, step, batch_size, block_size, order)[part]
+    starts = batch_starts(ids, seed, step, batch_size, block_size, order, separator)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     cache.release_pages(ids)
     return rows[:, :-1], rows[:, 1:]
 
 
 def batch_starts(
-    length: int,
+    ids: Ids,
     seed: int,
     step: int,
     batch_size: int,
     block_size: int,
     order: WindowOrder = "random",
+    separator: Ids | None = None,
 ) -> npt.NDArray[np.int64]:
-    """(B,) where a batch's windows begin in a text of `length` ids; pure in (seed, step).
+    """(B,) where a batch's windows begin in a text; pure in (seed, step). separator (n,): the ids
+    between two items, if windows are to begin at items.
 
     random: every start is equally likely. epochs: each epoch reads every window of block_size once,
     in a new random order; the start of the first window is random, too, so that the borders between
     windows move.
     """
+    length = len(ids)
     if order == "random":
         draws = philox(seed, step, BATCH).random_raw(batch_size)
-        return (draws % np.uint64(length - block_size)).astype(np.int64)
+        starts = (draws % np.uint64(length - block_size)).astype(np.int64)
+    else:
+        starts = _epoch_starts(length, seed, step, batch_size, block_size)
+    return starts if separator is None else begin_at_items(starts, ids, separator, block_size)
+
+
+def _epoch_starts(
+    length: int, seed: int, step: int, batch_size: int, block_size: int
+) -> npt.NDArray[np.int64]:
     count = max(1, (length - block_size) // block_size)  # windows in an epoch
     numbers = step * batch_size + np.arange(batch_size)
     starts = np.empty(batch_size, np.int64)

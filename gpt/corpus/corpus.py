@@ -25,9 +25,17 @@ from blake3 import blake3
 from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.encodings import UTF_8
-from gpt.corpus.sources import Source, discard_spooled, find_sources
+from gpt.corpus.formats import SHOWN, note_of
+from gpt.corpus.items import separator_of
+from gpt.corpus.sources import (
+    MOST_OPENED,
+    Source,
+    discard_spooled,
+    find_sources,
+    same_files,
+)
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split
-from gpt.corpus.text import JoinedText, Progress, measure_text, no_progress
+from gpt.corpus.text import JoinedText, Progress, column_source, measure_text, no_progress
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
@@ -258,31 +266,42 @@ def read_corpus(
     config = config or TrainConfig()
     files.sweep(data)
     sources = find_sources(names, data, pipe, config.encoding)
-    validation: list[Source] = []
+    opened, validation = [*sources], list[Source]()
     try:
         if config.validation is not None:
             try:
                 validation = find_sources([config.validation], data, pipe, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
+            opened += validation
+        if config.column:
+            sources, validation = (
+                [column_source(source, config.column, config, data) for source in found]
+                for found in (sources, validation)
+            )
+            opened += [*sources, *validation]
         corpus = encode_corpus(sources, data, known, config, validation, progress, grows)
-        of_folders = [source.note for source in [*sources, *validation] if source.note]
-        notes = (*corpus.notes, *of_folders, *_twice(sources, validation))
-        return replace(corpus, notes=notes)
+        return replace(corpus, notes=(*corpus.notes, *_advice(corpus, opened, config)))
     finally:
-        discard_spooled([*sources, *validation])
+        discard_spooled(opened)
 
 
-def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[str]:
-    """Notes for the user on files that are given more than once."""
-    seen: set[Path] = set()
-    for source in sources:
-        if (place := source.path.resolve()) in seen and not source.spooled:
-            yield f"{source.name} is read twice"
-        seen.add(place)
-    for source in validation:
-        if source.path.resolve() in seen:
-            yield f"{source.name} is used in both splits: the loss says nothing about new texts"
+def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> Iterator[str]:
+    """Notes for the user on what these files are."""
+    yield from dict.fromkeys(source.note for source in sources if source.note)
+    if config.column:
+        return
+    for name, same in same_files(sources):
+        yield f"{name} is the same text as {same}: leave one out"
+    are_plain = True
+    for source in sources[:MOST_OPENED]:
+        if note := note_of(JoinedText([source], encoding=config.encoding).head):
+            are_plain = False
+            yield f"{source.name} is {note}"
+    separator = separator_of(corpus.vocabulary.decode(corpus.ids[:SHOWN]))
+    if separator and are_plain and not config.items:
+        how = "`items`" if separator == "\n" else f"`items` with `separator={separator!r}`"
+        yield f"a list of items: {how} begins windows and samples at items"
 
 
 def find_corpus(
@@ -291,26 +310,33 @@ def find_corpus(
     data: Path,
     pipe: BinaryIO,
     progress: Progress = no_progress,
-    remedy: str = "",
+    run: str = "",
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or its texts read again.
+    """The text that a run was trained on: its encoding in `data`, or its texts read again. names:
+    where the texts are now, if they were moved. run: its name, for errors.
 
-    names: where the texts are now, if they were moved. remedy: the end of the error for a changed
-    text. Raises TextError if the text has changed or cannot be found.
+    Raises TextError if the text has changed or cannot be found.
     """
     identity, known = manifest.corpus, manifest.vocabulary
+    of_run = f"run {run} was trained on {', '.join(identity.sources)}"
+    of_run += f" ({identity.characters:,} characters)"
+    moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
     if not names:
         corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
             return replace(corpus, notes=tuple(_rewritten(identity, data, known)))
         if "-" in identity.sources:
-            raise TextError(f"the corpus came through a pipe and is no longer in {data}")
-    names = names or identity.sources
-    corpus = read_corpus(names, data, pipe, known, manifest.train, progress)
+            through = f"the corpus came through a pipe and is no longer in {data}"
+            raise TextError(f"{through}; {of_run}; {moved}")
+    try:
+        corpus = read_corpus(names or identity.sources, data, pipe, known, manifest.train, progress)
+    except TextError as error:
+        raise TextError(str(error) if names else f"{error}; {of_run}; {moved}") from None
     if corpus.identity.digest != identity.digest:
         raise TextError(
-            f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
-            f"was trained on{remedy}"
+            f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that run {run} "
+            f"was trained on ({identity.characters:,} characters); restore it, choose another "
+            "`run`, or train a new run on it from this one's weights: `init_from`"
         )
     return corpus
 
@@ -326,10 +352,11 @@ def splits_of_run(
     """
     try:
         if manifest is None:
-            raise TextError(f"{name} is a model file without its run, so its corpus is unknown")
+            without = f"{name} is a model file without its run, so its corpus is unknown"
+            raise TextError(f"{without}; give its run with `run`")
         if not manifest.corpus.digest:
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
-        corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
+        corpus = find_corpus(manifest, (), data, sys.stdin.buffer, run=name)
         return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
     except TextError as error:
         begin = f"{purpose} needs the corpus: " if purpose else ""

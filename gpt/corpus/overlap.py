@@ -64,9 +64,10 @@ def share_learned(text: str, learned: Learned) -> float:
     )
 
 
-def copied_share(text: Ids, other: Ids) -> float:
+def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     """The share of a text's characters that lie in passages of SHORTEST or more which the other
-    text has, too.
+    text has, too. every: only each so many-th block of the other text is read, so that passages are
+    found for certain if they have `every` blocks.
 
     Both have the same vocabulary. Compares hashes of the other text's blocks with hashes at every
     position of `text` (Karp & Rabin 1987), then compares the passages themselves. If a text repeats
@@ -85,10 +86,10 @@ def copied_share(text: Ids, other: Ids) -> float:
     blocks, places, found = [], [], 0  # blocks of the other text that are likely in `text`
     for first in range(0, len(other), AT_ONCE):
         part = other[first : first + AT_ONCE]
-        of_part = _hashes(part[: len(part) // BLOCK * BLOCK].reshape(-1, BLOCK))
+        of_part = _hashes(part[: len(part) // BLOCK * BLOCK].reshape(-1, BLOCK)[::every])
         likely = np.flatnonzero(table[of_part >> np.uint64(64 - TABLE_BITS)])[: MOST - found]
         blocks.append(of_part[likely])
-        places.append(first + likely * BLOCK)
+        places.append(first + likely * every * BLOCK)
         found += len(likely)
         cache.release_pages(other)
     order = np.concatenate(blocks).argsort(kind="stable")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from gpt.words import counted, first_few, printable
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 MOST_NAMED = 3  # files of a folder that a note names as not read
 MOST_OPENED = 30  # files among these that are opened, to find one that can be converted
 SHOWN = 60  # characters of a name that an error shows
@@ -106,7 +109,7 @@ def _named(name: str, data: Path, pipe: BinaryIO, encoding: str) -> list[Source]
         return [Source(Path(name), printable(name))]
     if name in KNOWN:
         return [_known(name, data)]
-    raise _unreadable(name, f"no such file or folder (known names: {', '.join(KNOWN)})")
+    raise _unreadable(name, _advice_on_absent(name))
 
 
 def _mode(name: str) -> int:
@@ -126,6 +129,19 @@ def _mode(name: str) -> int:
             return 0
         why = "the name has a NUL character" if number is None else os.strerror(number)
         raise _unreadable(name, why) from None
+
+
+def _advice_on_absent(name: str) -> str:
+    """Why there is no file with this name, and what to type."""
+    if re.match("https?://", name):
+        return f"it is an address; download it first: curl -L {shlex.quote(name)} | gptx train -"
+    if re.search(r"[*?\[]", name):
+        folder = shlex.quote(str(Path(name).parent))
+        return (
+            "no such file, and the shell has not put names in its place; to train on all texts of "
+            f"the folder: gptx train {folder}"
+        )
+    return f"no such file or folder (known names: {', '.join(KNOWN)})"
 
 
 def _unreadable(name: str, why: str) -> TextError:
@@ -200,8 +216,11 @@ def _folder(folder: Path) -> list[Source]:
 
 
 def _advice_on(paths: Sequence[Path]) -> str:
-    """How to convert the first of these files that is a document; "" if none is."""
+    """What to type for the first of these files that is a table or a document; "" if none is."""
     for path in paths[:MOST_OPENED]:
+        if path.suffix.lower() in TABLE_SUFFIXES:
+            place = shlex.quote(str(path.parent))
+            return f"; to read one column of them: gptx train {place}/*{path.suffix} --column NAME"
         try:
             if os.path.isfile(path):
                 with open(path, "rb") as file:
@@ -241,6 +260,29 @@ def _spool(pipe: BinaryIO, data: Path, encoding: str) -> Source:
             copy.close()
             raise
     return Source(Path("-"), "-", copy)
+
+
+def same_files(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
+    """Pairs of names of files with the same content. Raises TextError."""
+    of_size: dict[int, Source] = {}
+    of_content: dict[bytes, Source] = {}
+    for source in sources:
+        with open_source(source) as file:
+            size = os.fstat(file.fileno()).st_size
+        first = of_size.setdefault(size, source)
+        if size and first is not source:
+            of_content.setdefault(_hash(first), first)
+            same = of_content.setdefault(_hash(source), source)
+            if same is not source:
+                yield source.name, same.name
+
+
+def _hash(source: Source) -> bytes:
+    digest = hashlib.sha256()
+    with open_source(source) as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.digest()
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:

@@ -9,16 +9,19 @@ module does not use ids.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
+from gpt.config import TrainConfig
 from gpt.corpus.encodings import (
     UTF_8,
     BadByteError,
@@ -28,7 +31,9 @@ from gpt.corpus.encodings import (
     refuse_document,
     unix_lines,
 )
+from gpt.corpus.formats import read_column, table_of
 from gpt.corpus.sources import Source, open_source, read_head
+from gpt.storage.files import storage_errors
 from gpt.vocabulary import code_points
 
 CODE_POINTS = 0x110000  # of Unicode
@@ -74,6 +79,13 @@ class JoinedText:
                 codec, start = choose_codec(_parts(file), self.encoding)
                 forms.append(Form(codec, start, os.fstat(file.fileno()).st_size))
         return forms
+
+    @property
+    def head(self) -> str:
+        """The first characters. Raises TextError."""
+        for _, encoded, _ in self.chunks():
+            return encoded.decode()
+        return ""
 
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """The text in chunks of whole characters, unchanged except for its line ends; a separator
@@ -131,3 +143,36 @@ def measure_text(
         times = np.bincount(points)
         counts[int(number >= training), : len(times)] += times
     return TextMeasures(digest.hexdigest(), tuple(accumulate(lengths, initial=0)), counts)
+
+
+def column_source(source: Source, column: str, config: TrainConfig, data: Path) -> Source:
+    """A file with the items of one column of a table, which the system deletes when it is closed.
+    Raises TextError, StorageError.
+    """
+    text = JoinedText([source], encoding=config.encoding)
+    separator, has_separator, is_first = config.text_separator, False, True
+    items = read_column(_lines(text), table_of(text.head), column, source.name)
+    with storage_errors(f"write {data}"):
+        data.mkdir(parents=True, exist_ok=True)
+        copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
+        try:
+            for item in items:
+                has_separator = has_separator or separator in item
+                copy.write(f"{'' if is_first else separator}{item}".encode())
+                is_first = False
+            copy.flush()
+        except BaseException:
+            copy.close()
+            raise
+    note = f"{source.name}: some items contain the separator; give one that none has: `separator`"
+    return Source(source.path, source.name, copy, note if has_separator else source.note)
+
+
+def _lines(text: JoinedText) -> Iterator[str]:
+    """The lines of a text with their ends."""
+    rest = ""
+    for _, encoded, _ in text.chunks():
+        *lines, rest = (rest + encoded.decode()).split("\n")
+        yield from (f"{line}\n" for line in lines)
+    if rest:
+        yield rest

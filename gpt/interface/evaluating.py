@@ -75,7 +75,7 @@ class Scorer:
         """
         run, manifest = self.run, self.run.recorded
         _, ids = splits_of_run(
-            run.name, manifest, self.data, "the validation split", "; give a text"
+            run.name, manifest, self.data, "the validation split", "; or give a text"
         )
         assert manifest is not None
         name = f"validation split of {run.name}"

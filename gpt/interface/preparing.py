@@ -30,6 +30,7 @@ from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
+from gpt.corpus.doubts import doubts
 from gpt.corpus.sources import corpus_name, known_recipe
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.baseline import Experts, count_ahead
@@ -53,13 +54,10 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 #: Options for reading a text.
-READING = ("separator", "split", "encoding")
+READING = ("separator", "split", "encoding", "column", "items")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 CONFIG = "config.toml"  # the file with the options of a run
-ANOTHER_TEXT = (
-    "; restore it, or train a new run on another text, from this one's weights: `init_from`"
-)
 
 #: A context that shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
@@ -170,7 +168,11 @@ def begin_run(
         baseline=baseline,
         parent=parent_of(parent, corpus) if parent else None,
     )
-    warnings = (*_seen_texts(plan.manifest), *_differences(plan, recorded))
+    warnings = (
+        *_seen_texts(plan.manifest),
+        *_differences(plan, recorded),
+        *doubts(corpus, plan.manifest.train),
+    )
     plan = replace(plan, warnings=(*plan.warnings, *warnings))
     with ExitStack() as unlocked, ExitStack() as stack:
         folder = None
@@ -224,8 +226,8 @@ def resume_run(
         same = options.preset in (None, manifest.preset)
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
         require(same, "preset", advice)
-        remedy = f" ({run.name}; choose another with `run`){ANOTHER_TEXT}"
-        corpus = _read(partial(find_corpus, manifest, remedy=remedy), options.data, texts, working)
+        find = partial(find_corpus, manifest, run=run.name)
+        corpus = _read(find, options.data, texts, working)
         from gpt.training.plan import Machine, resume_plan
 
         machine = Machine.measured(options.device)

@@ -555,9 +555,9 @@ class TrainedGPT:
         """Writes the model into one HTML file: type in the page, and every head follows. text: the
         text to begin with; None: the `example`. Raises TextError, StorageError.
         """
-        from gpt.view.page.live import live_page
+        from gpt.page.live import live_page
 
-        page = live_page(self, text).html.encode()
+        page = live_page(self, text).encode()
         with files.storage_errors(f"write {path}"):
             Path(path).write_bytes(page)
         return Path(path)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpt.config.fields import flag_of
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
@@ -231,8 +232,8 @@ def _training(plan: Plan, recipe: Mapping[str, Any]) -> str:
         f"learning rate {rate} → {train.min_lr:g} ({train.schedule})"
     )
     if recipe:
-        options = [f"{name} {value}" for name, value in recipe.items()]
-        facts += f"; options of this corpus, unless you give others: {', '.join(options)}"
+        options = " ".join(f"{flag_of(name)} {value}" for name, value in recipe.items())
+        facts += f"; options of this corpus, unless you give others: {options}"
     return "; ".join([facts, *plan.why])
 
 

@@ -82,7 +82,7 @@ def batch_rows(
     order = config.seed, step, config.batch_size, block_size, config.window_order
     inputs, targets = batch(text, *order, rows)
     if held is not None:
-        places = batch_starts(len(text), *order)[rows, None] + np.arange(1, block_size + 1)
+        places = batch_starts(text, *order)[rows, None] + np.arange(1, block_size + 1)
         targets = np.where(held.contains(places), IGNORED, targets)
     return inputs, targets
 

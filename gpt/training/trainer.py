@@ -106,8 +106,8 @@ class Trainer:
     def _continue_after(self, stored: Manifest) -> None:
         """Prepares the run to go on after its last checkpoint."""
         self.saved_step = stored.step
-        step_before = replace(stored, step=max(0, stored.step - 1))
-        due = is_due(step_before.progress, replace(stored, train=self.config))
+        step_before = replace(self.manifest, step=max(0, stored.step - 1))
+        due = is_due(step_before.progress, self.manifest)
         self._unevaluated = due and stored.val_loss is None
         if ranks.is_first():
             self.run.abandon_after(stored.step)

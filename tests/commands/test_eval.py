@@ -169,13 +169,14 @@ def test_eval_without_its_corpus_says_what_to_do(gptx: Gptx, home: Path) -> None
     finally:
         corpus.write_bytes(whole)
     for answer, problem in (
-        (changed, "corpus changed: corpus.txt is not the text that this run was trained on"),
+        (changed, "corpus changed: corpus.txt is not the text that run "),
         (gone, "cannot read corpus 'corpus.txt': no such file or folder"),
     ):
         assert (answer.code, answer.out, answer.err.count("\n")) == (3, "", 1)
         assert problem in answer.err
         assert "--changed-corpus" not in answer.err
-        assert answer.err.endswith("; restore it, or give a text\n")
+        assert answer.err.endswith("; or give a text\n")
+        assert re.search(r"run \S+ was trained on .*\(\d[\d,]* characters\)", answer.err)
         assert "the validation split needs the corpus: " in answer.err
 
 

@@ -137,7 +137,7 @@ def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, swee
     Path("some-damaged/lr-1e-3-1/step-00000008/manifest.json").write_text("{")
     answer = gptx("runs", "lr-1e-3-*", *where)
     assert answer.code == 0
-    assert answer.err.startswith("warning: damaged: some-damaged/lr-1e-3-1/step-00000008")
+    assert answer.err.startswith("warning: damaged, or not a gptx checkpoint: some-damaged/lr-1e-3")
     assert answer.out.startswith("1 run, ")
     nothing = gptx("runs", "lr-1e-3-1", "lr-1e-3-1", *where)
     assert (nothing.code, nothing.out) == (4, "")

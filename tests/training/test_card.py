@@ -95,8 +95,8 @@ def test_the_whole_card_shows_the_facts_of_a_plan() -> None:
         "below 2.5000 nats/char, by counting 2-grams of the last 400 characters, on 10 · orders 1 "
         "to 3: 3.300 2.500 2.600 · guessing 4.174"
     )
-    assert fact(plan(why=("a small text",)), "training", n_layer=2, bias=True).endswith(
-        "; options of this corpus, unless you give others: n_layer 2, bias True; a small text"
+    assert fact(plan(why=("a small text",)), "training", n_layer=2, steps=9).endswith(
+        "; options of this corpus, unless you give others: --n-layer 2 --steps 9; a small text"
     )
     assert fact(plan(rare="\n\x1b", only_in_val="é"), "split").endswith(
         "; rare: '⏎' '␛'; only in validation: 'é'"

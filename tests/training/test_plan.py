@@ -399,6 +399,7 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
     """A trial step of every rank would use memory of the first GPU."""
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
     module_of_torch = sys.modules["torch.distributed.rendezvous"]

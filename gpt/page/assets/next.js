@@ -1,0 +1,100 @@
+// @ts-check
+// The next character as bars, before and after heads were switched off; temperature and filters; and
+// the writing of a text, character by character.
+
+import { choose, field, label, make, mark, moveByArrows, part, say } from "./dom.js";
+import { format } from "./format.js";
+import { draw } from "./model/sampler.js";
+
+/** @import { App, Shown } from "./app.js" */
+
+const MOST_BARS = 5; // bars
+const PACE = 80; // milliseconds for a written character
+const LONGEST = 200; // characters written at once
+
+/** @param {App} app @param {{write: (text: string) => void}} text */
+export function makeNext(app, text) {
+  const host = part("bars");
+  const bars = Array.from({ length: MOST_BARS }, () => {
+    const name = make("code");
+    const bar = make("span", { class: "bar" });
+    const value = make("code");
+    const row = make("div", { role: "radio" }, name, bar, value);
+    row.addEventListener("click", () => app.set({ id: Number(row.dataset.id) }));
+    host.append(row);
+    return { row, name, bar, value };
+  });
+  moveByArrows(host);
+  setOptions(app);
+  setWriting(app, text);
+
+  app.parts.push((shown) => {
+    const { chances, before, parts } = shown;
+    const ids = shownIds(shown);
+    say(part("next-title"), before ? "Next character; dashed: with all heads" : "Next character");
+    bars.forEach(({ row, name, bar, value }, n) => {
+      const id = ids[n];
+      row.hidden = id === undefined;
+      if (row.hidden) return;
+      const character = label(app.data.vocabulary[id]);
+      row.dataset.id = String(id);
+      say(name, character);
+      say(value, format(chances[id]));
+      bar.style.setProperty("--now", `${100 * chances[id]}%`);
+      bar.style.setProperty("--before", `${100 * (before ?? chances)[id]}%`);
+      mark(bar, "class", before ? "bar changed" : "bar");
+      choose(row, id === parts.id);
+      const was = before ? `, before ${format(before[id])}` : "";
+      mark(row, "aria-label", `${character} ${format(chances[id])}${was}`);
+    });
+  });
+}
+
+/** The likeliest characters, with or without the switched-off heads; and the explained one.
+ * @param {Shown} shown */
+function shownIds({ chances, before, parts }) {
+  const most = chances.map((chance, id) => Math.max(chance, before ? before[id] : 0));
+  const ids = [...most.keys()].sort((a, b) => most[b] - most[a]).slice(0, MOST_BARS);
+  if (!ids.includes(parts.id)) ids[ids.length - 1] = parts.id;
+  return ids;
+}
+
+/** @param {App} app */
+function setOptions(app) {
+  const temperature = field("temperature");
+  temperature.addEventListener("input", () => {
+    say(part("degrees"), format(Number(temperature.value)));
+    app.set({ options: { ...app.state.options, temperature: Number(temperature.value) } });
+  });
+  for (const name of ["top_k", "top_p", "min_p"]) {
+    const input = field(name.replace("_", "-"));
+    input.addEventListener("input", () => {
+      const value = input.value && input.validity.valid ? Number(input.value) : null;
+      app.set({ options: { ...app.state.options, [name]: value } });
+    });
+  }
+}
+
+/** @param {App} app @param {{write: (text: string) => void}} text */
+function setWriting(app, text) {
+  const button = part("write");
+  let writing = false;
+  async function write() {
+    writing = true;
+    say(button, "■ Stop");
+    app.set({ row: null });
+    for (let left = LONGEST; left > 0 && writing; left--) {
+      const { shown } = app;
+      const begun = performance.now();
+      if (shown && shown.row === shown.length - 1 && shown.state.text === app.state.text) {
+        const id = draw(shown.chances, Math.random());
+        text.write(app.state.text + app.data.vocabulary[id]);
+      }
+      await app.drawn();
+      await new Promise((done) => setTimeout(done, PACE - (performance.now() - begun)));
+    }
+    writing = false;
+    say(button, "▶ Write");
+  }
+  button.addEventListener("click", () => writing ? writing = false : void write());
+}

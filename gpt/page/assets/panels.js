@@ -1,0 +1,139 @@
+// @ts-check
+// What is one click away: the logit lens, the measures of all heads, what the page is.
+
+import { label, make, mark, part, say } from "./dom.js";
+import { css, format, inkOn, tint } from "./format.js";
+import { same } from "./app.js";
+
+/** @import { App, Shown } from "./app.js" */
+/** @import { Measure } from "./model/protocol.js" */
+
+const KEYS = {
+  "← →": "in the text: the row, by the caret; among heads, bars, stages: the next one",
+  "arrows": "in the matrix: another cell",
+  "x": "among the heads: switches the chosen one off and on",
+  "Esc": "closes a panel",
+};
+
+/** @param {App} app */
+export function makePanels(app) {
+  for (const name of ["lens", "measures", "save", "help"]) {
+    const panel = /** @type {HTMLDialogElement} */ (part(name));
+    const close = make("button", { class: "close", "aria-label": "close" }, "✕");
+    close.addEventListener("click", () => panel.close());
+    panel.addEventListener("click", ({ target }) => target === panel && panel.close());
+    panel.append(close);
+    part(`${name}-open`).addEventListener("click", () => panel.showModal());
+  }
+  part("lens-open").addEventListener("click", () => app.set({ lens: true }));
+  part("lens").addEventListener("close", () => app.set({ lens: false }));
+  app.parts.push((shown) => drawLens(app, shown));
+  makeMeasures(app);
+  makeHelp(app);
+}
+
+/** Depths × positions, from the output down to the embedding. @param {App} app @param {Shown} shown */
+function drawLens(
+  { data: { vocabulary }, hues },
+  { answer: { lens }, typed: { characters }, length, row },
+) {
+  if (!lens) return;
+  const depths = lens.ids.length / length;
+  const head = make(
+    "tr",
+    {},
+    make("td"),
+    ...characters.map((character, at) => {
+      return make("th", { scope: "col", class: at === row ? "row" : null }, label(character));
+    }),
+  );
+  const rows = Array.from({ length: depths }, (_, depth) => {
+    const name = depth ? `layer ${depth - 1}` : "embedding";
+    const cells = characters.map((_, at) => {
+      const chance = lens.chances[depth * length + at];
+      const cell = make(
+        "td",
+        { title: format(chance) },
+        label(vocabulary[lens.ids[depth * length + at]]),
+      );
+      const colour = tint(hues, chance);
+      cell.style.backgroundColor = css(colour);
+      cell.style.color = inkOn(colour);
+      return cell;
+    });
+    return make("tr", {}, make("th", { scope: "row" }, `after ${name}`), ...cells);
+  });
+  part("lens-table").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
+}
+
+/** A table of all heads, beside a head that looks everywhere alike. @param {App} app */
+function makeMeasures(app) {
+  const { measures, kinds, measured } = app.data;
+  part("measures-open").hidden = !measures.length;
+  if (!measures.length) return;
+  say(
+    part("measured"),
+    `Measured on ${measured}. A number means something beside “uniform”: a head that looks everywhere alike.`,
+  );
+  const titles = measures.map(({ title }) => make("th", { scope: "col" }, title));
+  const uniform = measures.map((measure) =>
+    make("td", {}, Array.isArray(measure.uniform) ? "" : format(measure.uniform, 3))
+  );
+  const { values } = measures[0];
+  const rows = values.flatMap((heads, layer) =>
+    heads.map((_, head) => {
+      const open = make("button", { class: "plain" }, `layer ${layer} head ${head}`);
+      open.addEventListener("click", () => {
+        app.set({ look: { layer, head }, key: null });
+        /** @type {HTMLDialogElement} */ (part("measures")).close();
+      });
+      const kind = make("td", {}, kinds?.[layer]?.[head] ?? "");
+      const cells = measures.map((measure) => make("td", {}, cellOf(measure, layer, head)));
+      const row = make("tr", {}, make("th", { scope: "row" }, open), kind, ...cells);
+      app.parts.push(({ look }) => mark(row, "class", same(look, { layer, head }) ? "row" : null));
+      return row;
+    })
+  );
+  part("measures-table").append(
+    make("thead", {}, make("tr", {}, make("td"), make("th", { scope: "col" }, "name"), ...titles)),
+    make(
+      "tbody",
+      {},
+      make("tr", {}, make("th", { scope: "row" }, "uniform"), make("td"), ...uniform),
+      ...rows,
+    ),
+  );
+  for (const { title, explained } of measures) {
+    part("measures-explained").append(make("dt", {}, title), make("dd", {}, explained));
+  }
+}
+
+/** @param {Measure} measure @param {number} layer @param {number} head */
+function cellOf({ values, errors, uniform, offsets }, layer, head) {
+  const back = offsets ? `${offsets[layer][head]}: ` : "";
+  const error = errors[layer][head];
+  const even = Array.isArray(uniform) ? ` (${format(uniform[layer][head], 3)})` : "";
+  return back + format(values[layer][head], 3) + (error === null ? "" : ` ± ${format(error, 3)}`) +
+    even;
+}
+
+/** @param {App} app */
+function makeHelp(app) {
+  const { about, counts, stored, version, origin } = app.data;
+  const facts = [
+    `${about} The file holds the model itself: it computes here, in the browser, and sends nothing anywhere.`,
+    counts ? "Here the GPT works alone; gptx sample adds counts of the training text to it." : "",
+    "Weights show where a head looks, not what that causes: switch it off to see what it does. It then " +
+    "writes its average output.",
+    `When the page opened, it computed the model’s stored logits again: at most ${
+      app.proof?.error.toExponential(1)
+    } apart, ${app.proof?.bound.toExponential(1)} is allowed. ${stored}`,
+    `gptx ${version} · ${
+      Object.entries(origin).map(([name, value]) => `${name} ${value}`).join(" · ")
+    }`,
+  ];
+  part("help-facts").append(...facts.filter(Boolean).map((fact) => make("p", {}, fact)));
+  for (const [key, does] of Object.entries(KEYS)) {
+    part("help-keys").append(make("dt", {}, key), make("dd", {}, does));
+  }
+}

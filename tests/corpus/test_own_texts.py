@@ -1,0 +1,220 @@
+"""What people's own texts are: tables, lists, copies, other endings; each is said, with advice."""
+
+from __future__ import annotations
+
+import io
+import json
+import keyword
+import random
+import string
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+from conftest import TEXT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt.config import TrainConfig
+from gpt.corpus.batches import batch
+from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.corpus.doubts import doubts, losses_of_tenths, repeated_lines
+from gpt.corpus.formats import note_of
+from gpt.corpus.items import separator_of
+from gpt.errors import TextError
+from gpt.vocabulary import Vocabulary
+
+MANUAL = "\n\n".join(topics[name].strip() for name in sorted(topics))[:200_000]
+WORDS = sorted({word for word in MANUAL.split() if word.isalpha()})
+ROWS = [{"id": str(n), "text": f"A “text”, number {n}:\nits end"} for n in range(30)]
+CSV = "id,text\r\n" + "".join(f'{row["id"]},"{row["text"]}"\r\n' for row in ROWS)
+TSV = "id\ttext\n" + "".join(f"{n}\ttext {n}\n" for n in range(30))
+JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
+    names = []
+    for number, content in enumerate(contents):
+        path = folder / f"{number}.txt"
+        path.write_text(content, newline="")
+        names.append(str(path))
+    config = TrainConfig(**options)  # type: ignore[arg-type]
+    return read_corpus(names, folder / "data", io.BytesIO(), config=config)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (CSV, "CSV: all columns would be learned"),
+        (TSV, "TSV: all columns would be learned"),
+        (JSONL, "JSON lines: names, braces"),
+        (json.dumps({"cells": [], "nbformat": 4}, indent=1), "a notebook"),
+        (json.dumps(ROWS), "JSON: braces"),
+        ("<!DOCTYPE html>\n<html><body>Hello", "HTML"),
+        ("1\n00:00:01,000 --> 00:00:02,000\nHello\n", "subtitles"),
+        ("WEBVTT\n\n00:01.000 --> 00:02.000\nHello\n", "subtitles"),
+    ],
+)
+def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(
+    tmp_path: Path, text: str, kind: str
+) -> None:
+    assert note_of(text).startswith(kind)
+    (note,) = corpus_of(tmp_path, text).notes
+    assert f"0.txt is {kind}" in note
+    assert ("use `column`: id, text" in note) == ("column" in kind or "lines" in kind)
+
+
+@pytest.mark.parametrize(
+    "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n"]
+)
+def test_plain_texts_and_programs_get_no_note(text: str) -> None:
+    assert note_of(text) == separator_of(text[: 2**14]) == ""
+
+
+@pytest.mark.parametrize("content", [CSV, JSONL])
+def test_one_column_is_read_as_items(tmp_path: Path, content: str) -> None:
+    corpus = corpus_of(tmp_path, content, column="text", separator="\n%\n")
+    assert corpus.vocabulary.decode(corpus.ids) == "\n%\n".join(row["text"] for row in ROWS)
+    assert corpus.notes == ()
+    (note,) = corpus_of(tmp_path, content, column="text").notes
+    assert "some items contain the separator" in note
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "problem"),
+    [
+        (CSV, "name", r"has no column 'name'; its columns are id, text"),
+        (JSONL, "name", r"has no column 'name'; its columns are id, text"),
+        (TSV.replace("\ttext ", "\t ").translate({n: None for n in range(48, 58)}), "text", ""),
+        ("id,text\n" + "1,\n" * 9, "text", r"the column 'text' is empty"),
+        (CSV + '7,"open', "text", r", line 62: broken CSV: unexpected end of data"),
+        (CSV + "1,2,3\n", "text", r", line 62: broken CSV: 3 fields in place of 2"),
+        (JSONL * 200 + "{", "text", r", line 6,001: broken JSON: "),
+        (JSONL * 200 + '{"text": 5}', "text", r", line 6,001: 'text' is no text: 5"),
+        (TEXT, "text", r"has no columns: `column` reads CSV, TSV and JSON lines"),
+    ],
+)
+def test_an_unknown_or_empty_column_and_a_broken_line_are_errors(
+    tmp_path: Path, content: str, column: str, problem: str
+) -> None:
+    with pytest.raises(TextError, match=r"0\.txt.*" + problem):
+        corpus_of(tmp_path, content, column=column)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("https://example.org/a.txt", r"download it first: curl -L https://example.org/a.txt \|"),
+        ("texts/*.txt", r"all texts of the folder: gptx train texts$"),
+        ("tables", r"one column of them: gptx train tables/\*\.csv --column NAME$"),
+    ],
+)
+def test_a_name_that_is_no_text_is_answered_with_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "a.csv").write_text(CSV)
+    with pytest.raises(TextError, match=advice):
+        read_corpus([name], tmp_path / "data", io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("items", "separator"),
+    [
+        (WORDS, "\n"),
+        (keyword.kwlist * 2, "\n"),
+        (MANUAL.split("\n\n")[:300], "\n%%\n"),
+        (MANUAL.split("\n\n")[:300], "\n<|endoftext|>\n"),
+    ],
+)
+def test_a_list_is_recognised_with_its_separator(
+    tmp_path: Path, items: list[str], separator: str
+) -> None:
+    text = separator.join(items) + separator
+    assert separator_of(text[: 2**16]) == separator
+    corpus = corpus_of(tmp_path, text)
+    assert any("a list of items: `items`" in note for note in corpus.notes)
+    assert corpus_of(tmp_path, text, items=True).notes == ()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=9), min_size=8, max_size=30),
+    st.sampled_from([";", "--"]),
+    st.integers(0, 99),
+    st.sampled_from(["random", "epochs"]),
+)
+def test_windows_begin_at_items_that_begin_near(
+    items: list[str], separator: str, seed: int, order: str
+) -> None:
+    text, size = separator.join(items), 6
+    vocabulary = Vocabulary("ab-;")
+    ids, between = vocabulary.encode(text), vocabulary.encode(separator)
+    for step in range(3):
+        plain, _ = batch(ids, seed, step, 5, size, order)  # type: ignore[arg-type]
+        rows, targets = batch(ids, seed, step, 5, size, order, separator=between)  # type: ignore[arg-type]
+        assert np.array_equal(rows[:, 1:], targets[:, :-1])
+        for before, row in zip(
+            map(vocabulary.decode, plain), map(vocabulary.decode, rows), strict=True
+        ):
+            starts = [n for n in range(len(text)) if text.startswith(row, n)]
+            begins = any(text[:n].endswith(separator) for n in starts)
+            near_end = len(text) - text.rfind(before) <= 2 * size + len(separator)
+            assert begins or separator not in before or near_end
+
+
+def test_text_that_stands_in_both_splits_is_said(tmp_path: Path) -> None:
+    twice = corpus_of(tmp_path, MANUAL[:60_000], MANUAL[:60_000])
+    assert any("1.txt is the same text as " in note for note in twice.notes)
+    (doubt, *_) = doubts(twice, TrainConfig())
+    assert doubt.startswith("100% of the validation text stands in the training text")
+    generator = random.Random(1)
+    names = "\n".join(generator.choice(WORDS[:300]) for _ in range(4000)) + "\n"
+    (doubt,) = doubts(corpus_of(tmp_path, names), TrainConfig())
+    assert 90 < int(doubt.split("%")[0]) <= 100
+    assert (
+        list(
+            doubts(
+                corpus_of(tmp_path, "\n".join(generator.sample(WORDS, len(WORDS)))), TrainConfig()
+            )
+        )
+        == []
+    )
+
+
+def test_an_end_of_another_kind_is_said_unless_pieces_of_the_whole_text_validate(
+    tmp_path: Path,
+) -> None:
+    other = MANUAL[80_000:90_000].swapcase()
+    for split, said in (("last", 1), ("every:20", 0)):
+        corpus = corpus_of(tmp_path, MANUAL[:80_000] + other, split=split)
+        found = [*doubts(corpus, TrainConfig(split=split))]
+        assert len(found) == said
+        assert all("use" in doubt or "`split='every:20'`" in doubt for doubt in found)
+
+
+def test_losses_of_tenths_are_those_of_counting_in_plain_python() -> None:
+    text = "".join(random.Random(2).choices("abc", k=400))
+    ids, tenth = Vocabulary("abc").encode(text), 10
+    losses = losses_of_tenths(ids, 3)
+    pieces = [text[n * tenth : (n + 1) * tenth] for n in range(40)]
+    grams = [
+        (n // 4, piece[at - 3 : at + 1]) for n, piece in enumerate(pieces) for at in range(3, 10)
+    ]
+    expected = [[] for _ in range(10)]  # type: list[list[float]]
+    for own, gram in grams:
+        others, chance = [other for of, other in grams if of != own], 1 / 3
+        for length in range(4):
+            history = gram[3 - length : 3]
+            times = sum(other[3 - length : 3] == history for other in others)
+            together = sum(other[3 - length :] == history + gram[3] for other in others)
+            chance = (together + 5 * chance) / (times + 5)
+        expected[own].append(-np.log(chance))
+    np.testing.assert_allclose(losses, [np.mean(part) for part in expected])
+
+
+def test_repeated_lines_are_a_share_of_the_lines() -> None:
+    assert repeated_lines("a\nb\n", "a\nc\nb\nb\n") == 0.75
+    assert repeated_lines("", string.ascii_letters) == 0
