@@ -48,7 +48,7 @@ def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: 
     assert "nanoGPT, ckpt.pt: iteration 300" in story
     assert "learning_rate" not in story
     assert gptx("eval", *where).err.endswith(
-        "letters-1 was imported without its text (gptx import … --corpus FILE); give a text\n"
+        "letters-1 was imported without its text (gptx import … --corpus FILE); or give a text\n"
     )
     resumed = gptx("train", "--resume", *where)
     assert (resumed.code, resumed.out) == (2, "")

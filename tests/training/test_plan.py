@@ -394,21 +394,21 @@ def test_a_gpu_must_train_a_step_before_it_is_chosen(
 
 
 def test_several_ranks_check_only_whether_torch_has_cuda(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A trial step of every rank would use memory of the first GPU."""
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
     module_of_torch = sys.modules["torch.distributed.rendezvous"]
     monkeypatch.setattr(module_of_torch, "rendezvous", lambda url: iter([(HashStore(), 0, 2)]))
     monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
-    for available, chosen in ((True, "cuda"), (False, "cpu")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda it=available: it)
-        assert ranks.join("auto") == chosen
-    assert "torch finds no CUDA device" in caplog.text
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert ranks.join("auto") == "cuda"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="--nproc-per-node: torch can use 0 CUDA devices"):
+        ranks.join("auto")
 
 
 def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:

@@ -148,7 +148,7 @@ def test_a_step_with_a_large_vocabulary_never_has_all_logits_and_learns_the_same
     recipe = Recipe(
         ModelConfig(vocab_size=10_000, **only_fields(ModelConfig, values)),
         TrainConfig(**only_fields(TrainConfig, values)),
-        asked=frozenset(),
+        fixed=frozenset(),
         fitted=True,
         train_characters=5_000,
         val_characters=5_000,
