@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import train_tiny
 from program import Gptx
 from ranked import on_ranks
 
@@ -18,9 +17,9 @@ import gpt
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.preparing import Texts, begin_run
-from gpt.interface.trained import find_model, read_checkpoint
+from gpt.interface.trained import find_model
 from gpt.model import GPT, initialise, start_from
-from gpt.storage.manifest import TrainedText, exposure_to_split
+from gpt.storage.manifest import TrainedText
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\n" * 30
@@ -211,28 +210,24 @@ def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path
     assert models[0].digest == models[1].digest
 
 
-def test_comparison_says_that_a_parent_may_have_seen_the_text(gptx: Gptx, home: Path) -> None:
-    """first and other have texts of their own; child continues other on the text of first."""
-    (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
+def test_what_a_parent_has_learned_of_the_text_is_said(gptx: Gptx, home: Path) -> None:
+    """half validates on what first was trained on; child continues other on the text of first."""
+    lines = [f"{number}: the cat sat on mat {number * number}\n" for number in range(200)]
+    (home / "numbers.txt").write_text("".join(lines))
     short = ("--steps", "2", "--counting", "0", "--checkpoints", "family")
     shape = ("--block-size", "16", "--n-embd", "16", "--n-layer", "1")
     for run, text, more in (
-        ("first", "corpus.txt", shape),
-        ("other", "other.txt", shape),
-        ("child", "corpus.txt", ("--init-from", "other")),
-        ("half", "corpus.txt", ("--init-from", "first", "--val-fraction", "0.5")),
+        ("first", "numbers.txt", shape),
+        ("child", "corpus.txt", ("--init-from", "first")),
+        ("half", "numbers.txt", ("--init-from", "first", "--val-fraction", "0.5")),
     ):
         done = gptx("train", text, "--run", run, *more, *short)
         assert done.code == 0, done.err
-        seen = "first was trained on more of this corpus (--val-fraction 0.1), so it has seen some"
-        assert (seen in " ".join(done.err.split())) == (run == "half")
-    where = ("eval", "--checkpoints", "family", "--run")
-    warning = "warning: child started from other, which was trained on another corpus and may have"
-    assert warning in gptx(*where, "first", "--against", "child").err
-    assert "warning" not in gptx(*where, "child", "--against", "first").err
-    assert "warning: other.txt is in the text that this run was trained on" in gptx(
-        *where, "child", "other.txt"
-    ).err.replace("\n", " ")
+        learned = "of the validation text is in the text that first was trained on"
+        assert (learned in " ".join(done.err.split())) == (run == "half")
+    warning = "warning: numbers.txt is in the text that this run was trained on"
+    told = gptx("eval", "--checkpoints", "family", "--run", "child", "numbers.txt").err
+    assert warning in " ".join(told.split())
 
 
 def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path: Path) -> None:
@@ -240,12 +235,6 @@ def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path
     child = child_of(alone, tmp_path)
     assert child.parent is not None
     assert child.parent.texts == (TrainedText("alone.safetensors"),)
-    other = train_tiny(tmp_path / "other")
-    saved = read_checkpoint(child.path)
-    why = exposure_to_split(saved.name, saved.recorded, saved.manifest)
-    assert why is not None
-    assert "started from alone.safetensors, which was trained on an unknown text" in why
-    assert exposure_to_split("other", other.manifest, other.manifest) is None
 
 
 def start_on(folder: Path, parent: Path) -> Any:

@@ -19,7 +19,7 @@ from gpt.corpus.overlap import is_whole_text, learned_texts, share_learned
 from gpt.reading.novelty import MOST, Novelty, longest_copies
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Evaluation, Score, character_surprisals, compare_paired, score
-from gpt.storage.manifest import Manifest, exposure_to_split
+from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
 from gpt.vocabulary import Reading, known_text, log_note
 
@@ -55,7 +55,12 @@ class Scorer:
         TextError.
         """
         reading = self._known(self.run, text, name)
-        share = self._warn_of_learned(text, name)
+        share = self._learned(self.run, text)
+        if share:
+            self.note(
+                f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
+                "so its loss is of text that the model has learned and says nothing about new texts"
+            )
         facts = {
             "scored": name,
             "file": file,
@@ -65,7 +70,8 @@ class Scorer:
             "learned": share,
         }
         if self.against is not None:
-            return self._compared(self.against, reading.text, name, facts)
+            more = self._learned(self.against, text) - share
+            return self._compared(self.against, reading.text, name, facts, more)
         return self._alone(reading.text, name, facts, places=reading.places)
 
     def split(self) -> Evaluation:
@@ -90,12 +96,10 @@ class Scorer:
             name = f"the first {most:,} characters of the {name}"
         text = run.vocabulary.decode(ids)
         facts = {"scored": name, "file": None, "split": "validation"}
-        if self.against is None:
-            return self._alone(text, name, facts, manifest=manifest)
-        if why := exposure_to_split(self.against.name, self.against.recorded, manifest):
-            self.note(f"warning: {why}")
-        facts["may_have_seen"] = self.against.name if why else None
-        return self._compared(self.against, text, name, facts)
+        if self.against is not None:
+            more = self._learned(self.against, text) - self._learned(run, text)
+            return self._compared(self.against, text, name, facts, more)
+        return self._alone(text, name, facts, manifest=manifest)
 
     def _known(self, model: TrainedGPT, text: str, name: str) -> Reading:
         """The text as a model reads it; a note says what the model reads in place of unknown
@@ -103,22 +107,6 @@ class Scorer:
         """
         reading = model.vocabulary.read(text, self.unknown)
         return known_text(model.vocabulary, reading, self.note, name)
-
-    def _warn_of_learned(self, text: str, name: str) -> float:
-        """The share of a text that the model has learned, 0 to 1; warns of it, for both models."""
-        share = self._learned(self.run, text)
-        if share:
-            self.note(
-                f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
-                "so its loss is of text that the model has learned and says nothing about new texts"
-            )
-        more = self._learned(self.against, text) - share if self.against else 0.0
-        if self.against and more > 0:
-            self.note(
-                f"warning: {_part_of(name, more)} is in the text that {self.against.name} was "
-                "trained on, so this comparison favours it"
-            )
-        return share
 
     def _learned(self, model: TrainedGPT, text: str) -> float:
         """The share of a text that a model has learned."""
@@ -156,16 +144,26 @@ class Scorer:
         return Evaluation(name, loss, facts, surprisals=surprisals, to_beat=to_beat)
 
     def _compared(
-        self, other: TrainedGPT, text: str, name: str, facts: dict[str, Any]
+        self, other: TrainedGPT, text: str, name: str, facts: dict[str, Any], more: float
     ) -> Evaluation:
-        """How another model predicts a text, compared with this one."""
+        """How another model predicts a text, compared with this one. more: the share of the text by
+        which the other one has learned more of it.
+        """
+        if more > 0:
+            self.note(
+                f"warning: {_part_of(name, more)} is in the text that {other.name} was trained on, "
+                "so this comparison favours it"
+            )
+        elif other.recorded is None:
+            self.note(f"warning: {other.name} is a model file without its run: its text is unknown")
+        unfair = more > 0 or other.recorded is None
         reading = self._known(other, text, f"{name} for {other.name}")
         nats = []
         for model in (self.run, other):
             ids = model.vocabulary.encode(reading.text)
             nats.append(character_surprisals(model.reader, ids, model.mixture).nats)
         paired = compare_paired(nats[0], nats[1])
-        facts = {"may_have_seen": None, **facts, **paired.numbers}
+        facts |= {"may_have_seen": other.name if unfair else None, **paired.numbers}
         facts["against"] = {**other.origin, **changes_record(reading)}
         loss = Score(paired.first, paired.characters)
         return Evaluation(name, loss, facts, paired, models=(self.run.title, other.title))

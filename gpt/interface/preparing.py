@@ -30,7 +30,8 @@ from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
-from gpt.corpus.doubts import doubts
+from gpt.corpus.doubts import MOST_COPIED, doubts
+from gpt.corpus.overlap import learned_texts, share_learned
 from gpt.corpus.sources import corpus_name, known_recipe
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.baseline import Experts, count_ahead
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 READING = ("separator", "split", "encoding", "column", "items")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+MOST_COMPARED = 2**20  # characters of the validation split that a parent may have learned
 CONFIG = "config.toml"  # the file with the options of a run
 
 #: A context that shows the progress of work with this name.
@@ -169,7 +171,7 @@ def begin_run(
         parent=parent_of(parent, corpus) if parent else None,
     )
     warnings = (
-        *_seen_texts(plan.manifest),
+        *_seen_texts(parent, plan, options.data),
         *_differences(plan, recorded),
         *doubts(corpus, plan.manifest.train),
     )
@@ -391,13 +393,14 @@ def parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
     return Parent(stored.name, stored.step, stored.digest, added, texts)
 
 
-def _seen_texts(manifest: Manifest) -> Iterator[str]:
-    """Warnings if the parent has learned some of the validation split."""
-    digest = manifest.corpus.digest
-    for text in manifest.parent.texts if manifest.parent else ():
-        why = text.exposure(digest, manifest.train)
-        if why and text.digest == digest:
+def _seen_texts(parent: TrainedGPT | None, plan: Plan, data: Path) -> Iterator[str]:
+    """A warning if the parent has learned some of the validation split."""
+    if parent is not None and parent.recorded is not None:
+        _, val = plan.corpus.parts(plan.manifest.train.val_fraction)
+        text = plan.corpus.vocabulary.decode(val[:MOST_COMPARED])
+        share = share_learned(text, learned_texts(parent.recorded, data))
+        if share > MOST_COPIED:
             yield (
-                f"{text.run} {why}, so it has seen some of the validation split: validation "
-                "losses will be too low"
+                f"{share:.0%} of the validation text is in the text that {parent.name} was trained "
+                "on: validation losses will be too low"
             )

@@ -67,20 +67,6 @@ class TrainedText:
     split: str = ""
     val_fraction: float = 0.0
 
-    def exposure(self, digest: str, train: TrainConfig) -> str | None:
-        """The reason why this run may have trained on the validation split of the corpus with this
-        digest, or None. train: the options of that split.
-        """
-        if not self.digest:
-            return "was trained on an unknown text and may have seen this one"
-        if self.digest != digest:
-            return "was trained on another corpus and may have seen this text"
-        if self.split != train.split:
-            return f"was trained on another part of this corpus (--split {self.split})"
-        if self.val_fraction < train.val_fraction:
-            return f"was trained on more of this corpus (--val-fraction {self.val_fraction:g})"
-        return None
-
 
 @dataclass(frozen=True)
 class Parent:
@@ -249,18 +235,3 @@ def characters_read(total: int, block: int, most: int) -> int:
     if not 0 < most < total:
         return total
     return most // block * block or most
-
-
-def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str | None:
-    """The reason why the model of run `name` may have trained on another run's validation split, or
-    None. manifest: None for a model file without its run.
-    """
-    if manifest is None:
-        return f"{name} is a model file without its run, so it may have seen this text"
-    *earlier, own = manifest.texts(name)
-    if why := own.exposure(of.corpus.digest, of.train):
-        return f"{name} {why}"
-    for text in earlier:
-        if why := text.exposure(of.corpus.digest, of.train):
-            return f"{name} started from {text.run}, which {why}"
-    return None
