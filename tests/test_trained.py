@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TEXT
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, OutOfMemory, TextError
@@ -91,16 +89,6 @@ def test_example_text_is_the_first_suitable_line_cut_between_words(
     stored: StoredModel, excerpt: str, example: str
 ) -> None:
     assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
-
-
-@settings(deadline=None, max_examples=60)
-@given(excerpt=st.text("ab \n\t", min_size=1, max_size=60), length=st.integers(1, 20))
-def test_example_text_is_always_a_part_of_the_text(
-    trained: TrainedGPT, excerpt: str, length: int
-) -> None:
-    example = TrainedGPT(replace(trained.stored, excerpt=excerpt)).example(length)
-    assert 1 <= len(example) <= min(length, trained.config.block_size)
-    assert example in excerpt
 
 
 def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> None:

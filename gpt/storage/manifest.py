@@ -57,14 +57,10 @@ class Baseline:
 
 @dataclass(frozen=True)
 class TrainedText:
-    """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown;
-    characters, split and val_fraction: those of the run.
-    """
+    """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown."""
 
     run: str
     digest: str = ""
-    characters: int = 0
-    split: str = ""
     val_fraction: float = 0.0
 
 
@@ -169,8 +165,7 @@ class Manifest:
 
     def texts(self, run: str) -> tuple[TrainedText, ...]:
         """Every text that the weights of the run named `run` were trained on, oldest first."""
-        text, train = self.corpus, self.train
-        own = TrainedText(run, text.digest, text.characters, train.split, train.val_fraction)
+        own = TrainedText(run, self.corpus.digest, self.train.val_fraction)
         return (*(self.parent.texts if self.parent else ()), own)
 
     def settings(self) -> dict[str, Any]:

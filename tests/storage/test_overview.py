@@ -142,12 +142,6 @@ def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run) -> None:
     assert "torn" in problems[0]
 
 
-def test_options_of_an_imported_run_are_those_of_the_model(one: Make) -> None:
-    facts = one(manifest(imported="nanoGPT")).facts(all=True)
-    assert facts["n_layer"] == "4 · Transformer blocks."
-    assert "learning_rate" not in facts
-
-
 def test_a_model_and_a_text_in_words() -> None:
     small = ModelConfig(vocab_size=65)
     assert model_facts(small) == "0.80 M parameters: 4 layers × 4 heads × 32, context 64"
@@ -236,14 +230,6 @@ def test_the_lowest_loss_comes_first_and_only_options_that_differ_are_named(seve
     assert ["a", "b", "1.0000", "learning_rate", "0.1", "·", "seed", "2"] in cells
     assert lines[-1].startswith("c c ")
     assert len(comparison.to_csv().splitlines()) == 4
-
-
-def test_what_nobody_chose_is_no_option(several: Make) -> None:
-    assert Runs((several("d"), several("e", steps=24))).compare().differs == ("steps",)
-    assert Runs((several("f"), several("g", eval_chars=64))).compare().differs == ()
-    clock = Clock(seconds=60)
-    timed = Runs((several("h", clock=clock), several("i", steps=24, clock=clock)))
-    assert timed.compare().differs == ()
 
 
 @pytest.mark.parametrize(
