@@ -111,16 +111,9 @@ def text_of(model: TrainedGPT, n: int = 1) -> list[list[str]]:
 TEXT_OF_THREE_WINDOWS = (TEXT * 9)[:40]
 #: Result -> what computes it, and how it is asked for.
 RESULTS: dict[str, tuple[set[str], Callable[[TrainedGPT], Any]]] = {
-    "text": ({"start", "step"}, text_of),
     "texts": ({"start", "step"}, lambda model: text_of(model, 3)),
     "attention": ({"block"}, lambda model: model.attn("the cat sat").layers[1].weights),
     "score": ({"forward"}, lambda model: model.eval(TEXT_OF_THREE_WINDOWS).nats),
-    "surprisals": (
-        {"forward"},
-        lambda model: model.eval(TEXT_OF_THREE_WINDOWS, chars=True).surprisals.nats,
-    ),
-    "next": ({"forward"}, lambda model: model.next("the cat").expected),
-    "heads": ({"block"}, lambda model: model.heads(TEXT_OF_THREE_WINDOWS).measures[0].values),
     "ablation": (
         {"block"},
         lambda model: model.heads(TEXT_OF_THREE_WINDOWS, ablate="zero").measures[-1].values,
@@ -143,7 +136,7 @@ def test_a_device_that_computes_the_probe_computes_every_result(
     assert (model.origin["device"], caplog.messages) == ("cuda", [])
 
 
-@pytest.mark.parametrize("result", ["text", "attention", "score"])
+@pytest.mark.parametrize("result", ["texts", "attention", "score"])
 def test_a_device_that_fails_later_is_an_error_of_one_line(
     trained: TrainedGPT, on: On, caplog: pytest.LogCaptureFixture, result: str
 ) -> None:

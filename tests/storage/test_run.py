@@ -23,7 +23,7 @@ from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import pack
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
-from gpt.storage.runs import all_runs, discard_if_empty, find_run, new_run
+from gpt.storage.runs import all_runs, find_run, new_run
 
 BYTES: Mapping[str, bytes] = {MODEL: pack({}, {}), STATE: pack({}, {})}
 
@@ -90,14 +90,6 @@ def test_run_name_is_in_use_after_the_first_checkpoint(tmp_path: Path, tiny: Che
         new_run(tmp_path, "book", "texts")
     with pytest.raises(CheckpointError, match="no run 'texts'"):
         find_run(tmp_path, "texts")
-
-
-def test_only_an_empty_run_is_discarded(tmp_path: Path, tiny: Checkpoint) -> None:
-    empty, full = new_run(tmp_path, "empty"), saved(new_run(tmp_path, "full"), tiny.manifest, 0)
-    empty.write("config.toml", "")
-    for run in (empty, full):
-        discard_if_empty(run)
-    assert [run.path.exists() for run in (empty, full)] == [False, True]
 
 
 def test_run_keeps_the_newest_two_and_the_best_checkpoints(
@@ -325,14 +317,3 @@ def test_next_trainer_removes_what_a_killed_one_left(fresh_run: Run) -> None:
     with fresh_run.lock():
         assert {*tree(fresh_run.path)} - {*before} <= {".lock"}
     assert {name: tree(fresh_run.path)[name] for name in before} == before
-
-
-def test_a_step_that_exists_is_not_saved_again_but_gets_another_manifest(fresh_run: Run) -> None:
-    last, before = fresh_run.last(), tree(fresh_run.path)
-    with pytest.raises(StorageError, match=r"cannot save step 12 .*not empty"):
-        fresh_run.commit(last.manifest, BYTES)
-    assert tree(fresh_run.path) == before
-    changed = fresh_run.replace_manifest(replace(last.manifest, seconds=7.0, files={}))
-    assert fresh_run.last() == changed
-    assert changed.manifest.seconds == 7.0
-    changed.verify()
