@@ -43,8 +43,6 @@ def test_without_a_text_python_and_the_command_line_agree(
     acts = run.activations()
     np.testing.assert_array_equal(acts["weights"][0], seen["weights"])
     np.testing.assert_array_equal(run.logits(), acts["logits"])
-    (batch,) = run.activation_batches()
-    np.testing.assert_array_equal(batch["q"], acts["q"])
     assert {*caplog.messages} == {f'{NOTE}{text}"'}
     caplog.clear()
     assert gptx("heads", "-o", "heads.csv").err == ""

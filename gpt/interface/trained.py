@@ -8,7 +8,7 @@ model opens fast.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -318,11 +318,11 @@ class TrainedGPT:
 
         Raises TextError for an empty or too long text and for unknown characters.
         """
-        from gpt.heads.attention_map import inspect_text
+        from gpt.heads.attention_map import inspect
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         proofs = (replace(self.proof, detail=True), self.rounding)
-        return inspect_text(self.reader, self.vocabulary, text, proofs=proofs, model=self)
+        return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
 
     @takes(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
@@ -448,27 +448,9 @@ class TrainedGPT:
         the padding at the texts' ends. docs/python.md has examples.
 
         Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
-        head, position or text that does not exist, OutOfMemory before it computes what does not
-        fit: then use `activation_batches`.
+        head or position that does not exist, OutOfMemory before it computes what does not fit.
         """
         return self._plan(texts, names, layers, patch, unknown).read()
-
-    def activation_batches(
-        self,
-        texts: Texts | None = None,
-        names: Stage | Iterable[Stage] | None = None,
-        layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
-        *,
-        batch: int | None = None,
-        patch: Mapping[Any, Patch] | None = None,
-        unknown: Unknown = "error",
-    ) -> Iterator[Activations]:
-        """Does what `activations` does, for `batch` texts at a time. All arrays have the length of
-        the longest text; arrays in `patch` and the texts in its keys refer to all texts.
-        """
-        from gpt.heads.activations import read_batches
-
-        return read_batches(self._plan(texts, names, layers, patch, unknown), batch)
 
     def logits(
         self,

@@ -209,7 +209,7 @@ class Manifest:
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
-        if self.best_loss is not None and val_loss >= self.best_loss:
+        if self.best_loss is not None and not val_loss < self.best_loss:  # NaN is no best loss
             return now
         return replace(
             now,
