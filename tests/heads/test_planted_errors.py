@@ -17,7 +17,7 @@ import gpt
 from gpt.errors import CheckpointError
 from gpt.heads.attention_map import inspect
 from gpt.reading import gpt as reader_module
-from gpt.reading import positions
+from gpt.reading import layers
 from gpt.reading.gpt import Reader, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.probe import PROBE, prove
@@ -124,14 +124,14 @@ ERRORS: dict[str, Error] = {
 WITH_POSITIONS: dict[str, dict[str, Error]] = {
     "rotary": {
         "queries and keys turn the other way": (
-            positions,
+            layers,
             "_turn",
             lambda right: lambda x, cosines, sines: right(x, cosines, -sines),
         ),
     },
     "learned": {
         "positions begin one row later": (
-            positions.Learned,
+            layers.Learned,
             "embed",
             lambda right: lambda self, x, at: right(self, x, np.arange(1, at.stop + 1) % 16),
         )
