@@ -21,7 +21,7 @@ from typing import Any
 
 from measure import GPTX, timed, train
 
-MEASURES = ("previous", "induction", "induction_synthetic")
+MEASURES = ("back", "induction", "induction_synthetic")
 NEEDED = {"previous", "induction"}
 
 

@@ -43,7 +43,6 @@ WRONG = {
         ("train corpus.txt --minutes 1 --steps 5", 2, "--minutes"),
         ("train corpus.txt --split every:1", 2, "--split"),
         ("train corpus.txt --split every:3 --val-fraction 0.2", 2, "--val-fraction"),
-        (r"train corpus.txt --separator '\q'", 2, "--separator"),
         ("train corpus.txt --run ../x", 2, "../x"),
         ("train nowhere.txt --run corpus-1", 2, "exists already"),
         ("train --config missing.toml", 2, "missing.toml"),

@@ -24,7 +24,7 @@ from gpt.errors import ConfigError, TextError
         (ModelConfig, "position", ("rotary",)),
         (TrainConfig, "min_lr", (1.0,)),
         (TrainConfig, "split", ("", "-", "every:0", "every:1", "every 1", "a\nb", "\udce9.txt")),
-        (TrainConfig, "separator", ("\\", "\\q", "\\ud800", "\\U00110000", "\\u12", "\udce9")),
+        (TrainConfig, "separator", ("\udce9",)),
     ],
 )
 def test_error_names_an_option_that_contradicts_others(
@@ -52,9 +52,9 @@ def test_limits_of_every_range_are_valid() -> None:
     ("given", "meant"),
     [
         ("\\n", "\n"),
-        (r"\n\n--\t\r\f\v\0", "\n\n--\t\r\f\v\0"),
-        (r"\x41\u2028\U0001F600é", "A\u2028\U0001f600é"),
-        (r"\\n", r"\n"),  # a backslash, then an n
+        (r"\n\n--\t", "\n\n--\t"),
+        (r"\\n\\\t", r"\n\\t"),  # one more backslash keeps them
+        (r"\q \\ \alpha C:\x", r"\q \\ \alpha C:\x"),  # all others stay
         ("\n", "\n"),  # a newline character
         ("", ""),
     ],

@@ -70,8 +70,8 @@ def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT
         with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4.*pass `unknown='skip'`"):
             method("the é cat sat")
     trained.heads("the cat é sat on", unknown="skip")
-    continued = trained.sample("the é", unknown="skip", length=30)
-    assert continued[-30:] == trained.sample("the ", length=30)[-30:]
+    continued = trained.sample("the é", unknown="skip", length=30, seed=1)
+    assert continued[-30:] == trained.sample("the ", length=30, seed=1)[-30:]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_example_text_is_the_first_suitable_line_cut_between_words(
 
 
 def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> None:
-    config = SampleConfig(length=60, n=2)
+    config = SampleConfig(length=60, n=2, seed=1)
     prompts = ("the cat", "a mat", "no")
     alone = [list(trained.stream(prompt, config)) for prompt in prompts]
     streams = [trained.stream(prompt, config) for prompt in prompts]
@@ -152,7 +152,7 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
 
 
 def test_a_model_and_its_results_can_be_copied_and_pickled(trained: TrainedGPT) -> None:
-    next(trained.stream("the", SampleConfig(length=9)))
+    next(trained.stream("the", SampleConfig(length=9, seed=1)))
     results = [
         trained.attn("the cat sat"),
         trained.heads(windows=1),
@@ -161,7 +161,8 @@ def test_a_model_and_its_results_can_be_copied_and_pickled(trained: TrainedGPT) 
     ways = (copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result)))
     for way in ways:
         other = way(trained)
-        assert other.sample("the cat", length=20) == trained.sample("the cat", length=20)
+        text = trained.sample("the cat", length=20, seed=1)
+        assert other.sample("the cat", length=20, seed=1) == text
         assert other.stored.digest == trained.stored.digest
         for result in results:
             assert not any(array.flags.writeable for array in arrays_of(way(result)))
@@ -196,7 +197,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(
 def test_generated_texts_that_do_not_fit_in_memory_are_refused(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.reading.sampler.available_memory", lambda: 8 * 2 * 100)
+    monkeypatch.setattr("gpt.reading.writing.available_memory", lambda: 8 * 2 * 100)
     assert len(trained.sample("the", n=2, length=100)) == 2
     with pytest.raises(OutOfMemory, match=r"2 texts of 100 bytes .* smaller `length` or `n`"):
         trained.sample("the", n=2, length=10**12)
@@ -210,4 +211,4 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     same = trained.eval(text, against=trained).paired
     assert (same.difference, same.first) == (0, pytest.approx(trained.eval(text).nats))
-    assert "previous" in trained.heads(text).to_numpy()
+    assert "back" in trained.heads(text).to_numpy()

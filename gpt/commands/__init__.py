@@ -116,6 +116,7 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
             name,
             cls=GroupedOptions,
             short_help=COMMANDS[name],  # without it, a narrow terminal would cut the sentence
+            context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
         )(function)
     return app
 
@@ -329,6 +330,10 @@ def explain_error(error: Exception) -> tuple[int, str]:
         takes_text = any(parameter.name == "text" for parameter in parameters)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
+        from gpt.commands.peers import translated
+
+        if line := translated(sys.argv[1:]):
+            return 2, f"{message.split(' (')[0].rstrip('.')}; in gptx: {line}"
         return 2, f"{message} (see gptx{command} --help)"
     if isinstance(error, ImportError) and (error.name or "gpt").split(".")[0] != "gpt":
         return InstallationError.exit_code, f"{error}; {INSTALL}"

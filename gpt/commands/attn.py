@@ -111,8 +111,8 @@ def _form(asked: AttnOptions, output: AttnOutput) -> Form:
 
 def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form: Form) -> None:
     """Writes the chosen part of a map; without --layer and --head, the head that matters most."""
-    from gpt.heads.attention_map import require_memory_for, select
-    from gpt.heads.glance import draw, glance_at
+    from gpt.heads.attention_map import select
+    from gpt.heads.contributions import glance_at
 
     several = "all" in (asked.layer, asked.head) or output.view == "heads"
     default = "all" if several else "0"
@@ -120,16 +120,11 @@ def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form
     selection = select(attention, layer, head, asked.stage, asked.query, asked.key)
     glance = None
     if not several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
-        glance = glance_at(
-            attention,
-            None if asked.layer is None else int(asked.layer),
-            None if asked.head is None else int(asked.head),
-        )
-        selection = replace(selection, layers=(glance.layer,), heads=(glance.head,))
-    require_memory_for(selection, form)
+        glance = glance_at(attention, _number(asked.layer), _number(asked.head))
+        selection = replace(selection, panels=[(glance.layer, glance.head)])
     if form == "text":
         screen = output.screen(output.all)
-        data = draw(selection, glance, screen, output.view, output.digits, output.top).encode()
+        data = selection.draw(screen, output.view, output.digits, output.top, glance).encode()
     else:
         assert attention.model is not None
         data, warnings = selection.to_bytes(form, attention.model.origin, output.ascii)
@@ -140,16 +135,18 @@ def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form
 
 def _page(model: TrainedGPT, attention: AttentionMap, asked: AttnOptions, is_example: bool) -> str:
     """The page, opened at this text and head; for an example, at the page's own."""
-    from gpt.heads.glance import glance_at
+    from gpt.heads.attention_map import select
+    from gpt.heads.contributions import glance_at
     from gpt.page.live import live_page
 
     layer, head = _number(asked.layer), _number(asked.head)
     if is_example and layer is None and head is None:
         return live_page(model)
+    select(attention, asked.layer or "all", asked.head or "all")  # checks the options
     glance = glance_at(attention, layer, head)
     return live_page(model, attention.text, glance.layer, glance.head)
 
 
 def _number(name: str | None) -> int | None:
-    """The number of a layer or a head; None for "all"."""
+    """The number of a layer or a head; None if it is not one."""
     return int(name) if name and name.isdecimal() else None

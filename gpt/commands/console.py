@@ -12,6 +12,7 @@ import select
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
@@ -25,6 +26,7 @@ from gpt.words import printable
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
 LONGEST_LINE = 4000  # characters of a line on stderr
+REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line may begin with one of these
 
 
@@ -125,6 +127,23 @@ def check_reader() -> None:
         pipe.register(sys.stdout.fileno(), 0)
         if any(event & select.POLLERR for _, event in pipe.poll(0)):
             raise ReaderLeft
+
+
+def collect(pieces: Iterable[str]) -> str:
+    """Joins pieces that are not shown yet; ends when the reader of stdout leaves."""
+    checked, collected = 0.0, list[str]()
+    for piece in pieces:
+        collected.append(piece)
+        if time.monotonic() > checked + REPEATED:
+            check_reader()
+            checked = time.monotonic()
+    return "".join(collected)
+
+
+def check_writable(path: Path) -> None:
+    """Raises StorageError if the file cannot be written, before there is anything to write."""
+    with files.storage_errors(f"write {path}"):
+        path.open("ab").close()
 
 
 def write(text: str, output: Path | None = None) -> None:

@@ -1,16 +1,18 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
-A typed line is added to the text, and the model continues it; a line that begins with / is a
-command.
+A typed line is added to the text, and the model continues it; a line that begins with a dash or a
+quotation mark begins a new line of the text; one that begins with / is a command.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,9 +21,12 @@ from gpt.commands import console, explain_error, shared
 from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
+from gpt.config.sample import seed_of
+from gpt.config.train import unescaped
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
+from gpt.words import counted
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -29,17 +34,21 @@ if TYPE_CHECKING:
 
 #: Name of a setting -> its field. A turn has no number of samples.
 SETTINGS = {flag_of(name).lstrip("-"): name for name in fields_of(SampleConfig) if name != "n"}
+DIALOGUE = "-–—―\"“”„«»‘‚'"  # a line that begins with one of these is set on its own
 #: What to type -> what it does.
 HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
-    "text": "adds the text, after a space if two words would meet, and the model continues; "
-    "Alt-Enter begins a new line; // begins with /",
-    "+text": "the same without that space: it continues the last word",
+    "text": "adds the text, after a space if two words would meet, on a new line if it begins with "
+    "a dash or quotation mark, and the model continues; Alt-Enter or \\n begins a new line; // "
+    "begins with /",
+    "+text": "the same without that space or new line: it continues the last word",
     "/again": "another version of what the model wrote last",
     "/undo": "takes back the last turn, yours and the model's",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
-    "/save [FILE]": "writes it into a file: FILE, that of the last /save, or sample.txt",
+    "/save [FILE]": "keeps it in a file, after the texts that /save has kept there: FILE, that of "
+    "the last /save, or sample.txt",
+    "/novelty": "shows the longest passage of what the model wrote that it has copied",
     "/stop [TEXT]": "ends every turn before this text; none: never",
     "/length 100": f"changes a setting: {', '.join(SETTINGS)}; none removes a filter",
     "/help": "shows this",
@@ -59,8 +68,8 @@ class Session:
     """The text so far, the sampling settings, and the turns that can be undone.
 
     drawn: the turns of the model since the seed was set; each has other random numbers. stopped:
-    the stop text that ended the last turn; Enter continues after it. saved: the files that /save
-    may replace.
+    the stop text that ended the last turn; Enter continues after it. data: the folder of the
+    corpora. file: where /save writes. saved: file -> the texts that /save has kept there.
     """
 
     model: TrainedGPT
@@ -68,13 +77,15 @@ class Session:
     stops: tuple[str, ...] = ()
     text: str = ""
     unknown: Unknown = "fold"
+    data: Path = Path("data")
+    file: Path | None = None
     turns: list[Turn] = field(default_factory=list)
     drawn: int = 0
     stopped: str | None = None
-    saved: list[Path] = field(default_factory=list)
+    saved: dict[Path, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.settings = replace(self.settings, n=1)
+        self.settings = replace(self.settings, n=1, seed=seed_of(self.settings))
 
     def take(self, line: str) -> bool:
         """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
@@ -91,9 +102,12 @@ class Session:
 
     def _turn(self, typed: str) -> None:
         """Adds a typed line; the model continues the text, which is shown while it is written."""
+        typed = unescaped(typed)
         known = self.model.known_text(typed.removeprefix("+"), self.unknown, note=console.say)
         if not typed:
-            known = self.stopped or ""
+            known = "" if self.settings.keep_stop else self.stopped or ""
+        elif typed[0] in DIALOGUE and self.text and self.text[-1] != "\n":
+            known = "\n" * (not self.model.vocabulary.unknown("\n")) + known
         elif words_meet(self.text, known) and not typed.startswith("+"):
             known = " " * (not self.model.vocabulary.unknown(" ")) + known
         self.turns.append(Turn(self.text, self.text + known))
@@ -105,9 +119,10 @@ class Session:
         the settings, with the seed that it used.
         """
         start = self.turns[-1].start
-        settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
+        settings = replace(self.settings, seed=(seed_of(self.settings) + self.drawn) % 2**63)
         self.drawn += 1
-        samples = self.model.stream(start, settings, self.stops)
+        stream = partial(self.model.stream, data=self.data, note=console.say)
+        samples = stream(start, settings, self.stops)
         self.text = start
         interrupted = list[str]()
         with stop_on_signals(interrupted.append, "SIGINT"):
@@ -115,6 +130,10 @@ class Session:
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
             console.say(f"stopped at {self.stopped!r}")
+        if samples.ended == ["copies"]:
+            from gpt.reading.writing import ONLY_COPIES
+
+            console.say(ONLY_COPIES)
         return settings
 
     def _grow(self, samples: Samples, interrupted: list[str]) -> Iterator[str]:
@@ -142,6 +161,13 @@ class Session:
                 console.stream(self.text)
             case "save":
                 self._save(value.strip())
+            case "novelty":
+                ends = [*(turn.before for turn in self.turns[1:]), self.text]
+                turns = zip(self.turns, ends, strict=True)
+                written = [end[len(turn.start) :] for turn, end in turns]
+                refuse_if(not any(written), "the model has written nothing yet")
+                novelties = self.model.novelty(written, data=self.data, note=console.say)
+                console.say(str(max(novelties, key=lambda novelty: len(novelty.longest))))
             case "help":
                 for typed, what in HELP.items():
                     console.say(f"{typed}: {what}")
@@ -153,18 +179,27 @@ class Session:
                 self._set(name.replace("_", "-"), value.strip())
 
     def _save(self, name: str) -> None:
-        """Writes the text into a file; never into one that something else has written."""
+        """Keeps the text in a file, in place of the last one there if it goes on from that. Raises
+        ConfigError for a file that something else has written.
+        """
+        from gpt.reading.writing import DIVIDER
+
         refuse_if(not self.text, "the text is empty; nothing was written")
-        name = name or str(self.saved[-1] if self.saved else "sample.txt")
+        name = name or str(self.file or "sample.txt")
         with storage_errors(f"write {name}"):
             place = Path(os.path.expanduser(name)).resolve()
             refuse_if(
                 place.exists() and place not in self.saved,
                 f"{name} exists already; choose another name",
             )
-            console.write(self.text, place)
-        self.saved.append(place)
-        console.say(f"{len(self.text):,} characters in {place}")
+            kept = self.saved.get(place, [])
+            if kept and self.text.startswith(kept[-1]):
+                kept = kept[:-1]
+            kept = [*kept, self.text]
+            console.write(DIVIDER.join(kept), place)
+        self.saved[place], self.file = kept, place
+        others = f", after {counted(len(kept) - 1, 'text')}" if kept[1:] else ""
+        console.say(f"{len(self.text):,} characters in {place}{others}")
 
     def _stop_before(self, stop: str) -> None:
         """Sets the stop text, if there is one, and prints the settings."""
@@ -181,18 +216,30 @@ class Session:
         refuse_if(name not in SETTINGS, "no such command; /help lists them")
         if value:
             read: Any = None if value == "none" else value
-            with suppress(ValueError, SyntaxError):
-                read = ast.literal_eval(value)
+            if name == "ban":
+                read = read and unescaped(read)
+            else:
+                with suppress(ValueError, SyntaxError):
+                    read = ast.literal_eval(value.capitalize())  # true is True
             self.settings = replace(self.settings, **{SETTINGS[name]: read})
             if name == "seed":
+                self.settings = replace(self.settings, seed=seed_of(self.settings))
                 self.drawn = 0  # the next turn uses this seed
         console.say(self.settings_text())
 
     def settings_text(self) -> str:
         """The settings that have a value, in one line."""
         values = {name: getattr(self.settings, field) for name, field in SETTINGS.items()}
+        values = {name: value for name, value in values.items() if value is not False}
         set_ = [f"{name} {value}" for name, value in values.items() if value is not None]
         return " · ".join([*set_, *(f"stop {stop!r}" for stop in self.stops)])
+
+
+def require_terminal(others: bool) -> None:
+    """Raises ConfigError without a terminal, or with options that a session does not have."""
+    refuse_if(others, "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n")
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
 
 
 def run_session(talk: Session, title: str) -> None:

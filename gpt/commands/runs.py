@@ -28,6 +28,10 @@ class RunsOptions(OutputOptions):
         argument("A run to show; or several to compare, as names or patterns such as 'lr-*'."),
     ] = ()
     output: Annotated[Path | None, option("File for the comparison: .csv, .json or .txt.")] = None
+    use: Annotated[
+        str | None,
+        option("Pin this run: every command takes it unless --run names another; newest: unpin."),
+    ] = None
     options: Annotated[bool, option("Show every option of a run with what it means.")] = False
     checkpoints: Checkpoints = Path("checkpoints")
 
@@ -39,9 +43,15 @@ def command(asked: RunsOptions) -> None:
     that counting letter sequences reaches, without a model.
     """
     from gpt.storage.overview import read_runs
-    from gpt.storage.runs import find_run, is_pattern
+    from gpt.storage.runs import find_run, is_pattern, pin_run
 
     names = asked.names
+    if asked.use is not None:
+        refuse_if(bool(names), "--use: takes one name, and shows no run")
+        pin_run(asked.checkpoints, None if asked.use == "newest" else asked.use)
+        how = "the newest" if asked.use == "newest" else "pinned; gptx runs --use newest unpins it"
+        console.say(f"run: {find_run(asked.checkpoints).name}, {how}")
+        return
     refuse_if(asked.path is not None and not names, "-o needs names of runs; '*' is all")
     form: Form = asked.form(get_args(Form))
     if len(names) == 1 and not is_pattern(names[0]) and asked.path is None:

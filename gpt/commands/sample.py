@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,139 +12,105 @@ from gpt.commands.options import argument
 from gpt.commands.shared import DeviceOptions, OutputOptions, checked_stops, one_text, refuse_if
 from gpt.config import SampleConfig
 from gpt.config.fields import Options, option
-from gpt.config.train import Data
-from gpt.errors import GptxError, OutOfMemory
+from gpt.config.sample import seed_of
+from gpt.config.train import ESCAPES, Data, unescaped
+from gpt.errors import GptxError
 
 if TYPE_CHECKING:
     from gpt.reading.novelty import Novelty
-    from gpt.reading.sampler import GrowingTexts, Samples
-
-SCHEMA = 1
-DIVIDER = "\n---\n"  # stands between two samples
-REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(Options):
-    """What to continue, and where to end."""
+    """What to continue, where to end, and what to show."""
 
     text: Annotated[str | None, argument("The prompt; - reads stdin.")] = None
-    prompt: Annotated[str | None, option("The prompt, as an option.")] = None
+    prompt: Annotated[str | None, option(f"The prompt, as an option. {ESCAPES}")] = None
     file: Annotated[Path | None, option("File with the prompt.")] = None
-    stop: Annotated[
-        tuple[str, ...],
-        option("End before this text; repeatable. A newline is $'\\n' in most shells."),
-    ] = ()
+    prompts: Annotated[Path | None, option("File with a prompt on each line.")] = None
+    stop: Annotated[tuple[str, ...], option(f"End before this text; repeatable. {ESCAPES}")] = ()
+    no_prompt: Annotated[bool, option("Write only what is new.")] = False
     interactive: Annotated[bool, option("Write in turns with the model.")] = False
     novelty: Annotated[bool, option("Report the longest part copied from the corpus.")] = False
     data: Data = Path("data")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SampleOutput(OutputOptions):
+    """Where to write the texts."""
+
+    output: Annotated[Path | None, option("File for the texts; with -i, for /save.")] = None
+
+
 def command(
-    asked: SampleOptions, settings: SampleConfig, reading: DeviceOptions, output: OutputOptions
+    asked: SampleOptions, settings: SampleConfig, reading: DeviceOptions, output: SampleOutput
 ) -> None:
     """Continue a prompt, character by character."""
     if asked.interactive:
-        several = settings.n > 1 or output.json or asked.novelty
-        refuse_if(several, "-i: cannot be combined with -n, --json and --novelty")
-        has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
+        from gpt.commands.interactive import Session, require_terminal, run_session
+
+        others = asked.prompts, asked.no_prompt, asked.novelty, output.json, settings.n > 1
+        require_terminal(any(others))
+    from gpt.reading.writing import ONLY_COPIES, Writing
+
     texts = {"TEXT": asked.text, "--prompt": asked.prompt, "--file": asked.file}
-    prompt = one_text(texts, reading.encoding) or ""
+    given = one_text({**texts, "--prompts": asked.prompts}, reading.encoding) or ""
     model = reading.open()
-    model = model.on(reading.device_for(settings.length * settings.n, model))
+    prompts = given.split("\n") if asked.prompts else [given]
+    refuse_if(asked.prompts is not None and not any(prompts), "--prompts: the file has no prompt")
+    model = model.on(reading.device_for(settings.length * settings.n * len(prompts), model))
     if asked.novelty and model.recorded is None:
         model.novelty([])  # raises an error, as the corpus is unknown
-    prompt = reading.known_text(model.prove(), prompt)
+    model.prove()
+    if not asked.prompts:
+        prompts = [reading.known_text(model, given)]
     stops = checked_stops(model, asked.stop)
-    if len(prompt) > model.config.block_size:
+    if (longest := max(map(len, prompts))) > model.config.block_size:
         console.say(
-            f"note: the prompt has {len(prompt):,} characters; the model sees the last "
+            f"note: the prompt has {longest:,} characters; the model sees the last "
             f"{model.config.block_size} at most"
         )
+    settings = replace(settings, ban=settings.ban and unescaped(settings.ban))
     if asked.interactive:
-        from gpt.commands.interactive import Session, run_session
-
-        run_session(Session(model, settings, stops, prompt, reading.unknown), model.title)
+        talk = Session(model, settings, stops, prompts[0], reading.unknown, asked.data, output.path)
+        run_session(talk, model.title)
         return
-
-    from gpt.reading.sampler import GrowingTexts
-
-    samples, failures = model.stream(prompt, settings, stops), list[KeyboardInterrupt | GptxError]()
-    held = None
-    if settings.n > 1 or output.json or asked.novelty:
-        held = GrowingTexts(settings.n)
-    pieces = _pieces(samples, prompt, held, failures)
-    if output.json:
-        _wait(pieces)
+    if settings.seed is None:
+        settings = replace(settings, seed=seed_of(settings))
+        console.say(f"seed {settings.seed}")
+    stream = partial(model.stream, unknown=reading.unknown, data=asked.data, note=console.say)
+    begin = partial(stream, config=settings, stop=stops)
+    waits = output.json or output.path is not None
+    holds = waits or asked.novelty or settings.n > 1
+    writing = Writing(begin, prompts, asked.prompts, holds, shows_prompt=not asked.no_prompt)
+    if output.path:
+        console.check_writable(output.path)
+    pieces = writing.pieces()
+    if waits:
+        text = console.collect(pieces)
     else:
         try:
-            console.stream(prompt, pieces)
-        except KeyboardInterrupt as error:  # while it wrote
-            failures.append(error)
             console.stream("", pieces)
-    ended = "interrupted" if failures else "length"
-    written = [held.text(number) for number in range(settings.n)] if held else []
+        except KeyboardInterrupt as error:  # while it wrote
+            writing.failures.append(error)
+            console.stream("", pieces)
     novelties: list[Novelty] = []
-    if asked.novelty and not failures:
+    if asked.novelty and "interrupted" not in writing.ended:
         try:
-            novelties = model.novelty(written, data=asked.data, note=console.say)
+            novelties = model.novelty(writing.samples, data=asked.data, note=console.say)
         except GptxError as error:
-            failures.append(error)
+            writing.failures.append(error)
     if output.json:
-        used = {name: value for name, value in asdict(settings).items() if name != "n"}
-        made_by = {"prompt": prompt, **used, "stop": list(stops), **model.origin}
-        records = []
-        for number, (text, stop) in enumerate(zip(written, samples.stopped, strict=True)):
-            record = {"schema": SCHEMA, "sample": number, "text": prompt + text, **made_by}
-            record["ended"] = ended if stop is None else "stop"
-            if novelties:
-                start = len(prompt) + novelties[number].longest.start
-                record["novelty"] = {**novelties[number].numbers, "start": start}
-            records.append(record)
-        console.write_json(*records)
-    else:
-        for number, novelty in enumerate(novelties):
-            console.say(f"sample {number}: {novelty}" if settings.n > 1 else f"{novelty}")
-    if failures:
-        raise failures[0]
-
-
-def _pieces(
-    samples: Samples,
-    prompt: str,
-    held: GrowingTexts | None,
-    failures: list[KeyboardInterrupt | GptxError],
-) -> Iterator[str]:
-    """What to write after the prompt: the samples, one after the other, while they grow.
-
-    held: receives all texts; None for a single sample. failures: receives Ctrl-C or a lack of
-    memory, after which the texts end where they are, as they do if the caller adds to it.
-    """
-    shown, count = 0, len(samples.stopped)
-
-    def whole(number: int) -> str:
-        return DIVIDER + prompt + (held.text(number) if held else "")
-
-    try:
-        for gained in samples:
-            if held:
-                held.add(gained)
-            yield gained[shown]
-            if failures:
-                break
-            while shown < count - 1 and samples.stopped[shown]:
-                shown += 1
-                yield whole(shown)
-    except (KeyboardInterrupt, OutOfMemory) as error:
-        failures.append(error)
-    yield from map(whole, range(shown + 1, count))
-
-
-def _wait(pieces: Iterator[str]) -> None:
-    """Waits for the samples; ends when the reader of stdout leaves."""
-    checked = 0.0
-    for _ in pieces:
-        if time.monotonic() > checked + REPEATED:
-            console.check_reader()
-            checked = time.monotonic()
+        about = {**vars(settings), "stop": list(stops), **model.origin}
+        del about["n"]
+        console.write_json(*writing.records(about, novelties), output=output.path)
+    elif output.path:
+        output.write_text(text.removesuffix("\n") + "\n")
+    for number, ended in enumerate(writing.ended):
+        name = f"sample {number}: " if len(writing.ended) > 1 else ""
+        if novelties and not output.json:
+            console.say(f"{name}{novelties[number]}")
+        if ended == "copies":
+            console.say(name + ONLY_COPIES)
+    if writing.failures:
+        raise writing.failures[0]

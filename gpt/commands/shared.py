@@ -17,7 +17,7 @@ from gpt.commands import console
 from gpt.commands.options import argument
 from gpt.config import Unknown
 from gpt.config.fields import Options, option, with_flags
-from gpt.config.train import Checkpoints, OnDevice
+from gpt.config.train import ESCAPES, Checkpoints, OnDevice, unescaped
 from gpt.devices import check_device, lists_gpu
 from gpt.errors import ConfigError, NumericsError
 from gpt.words import printable
@@ -37,7 +37,9 @@ ON_SCREEN = Path("-")  # the name that -o has for stdout
 class TextOptions(Options):
     """A text, or a file with it."""
 
-    text: Annotated[str | None, argument("Text to read; - reads stdin.", "from validation")] = None
+    text: Annotated[
+        str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "from validation")
+    ] = None
     file: Annotated[Path | None, option("File with the text.")] = None
 
     def given(self, encoding: str) -> str | None:
@@ -115,7 +117,7 @@ class CheckpointOptions(Options):
 
     run: Annotated[
         str | None,
-        option("A run's name, or the path of a run or a model file.", "newest"),
+        option("A run's name, or the path of a run or a model file.", "the pinned one, or newest"),
     ] = None
     step: Annotated[str, option("best, last, or a kept step's number.")] = "best"
     checkpoints: Checkpoints = Path("checkpoints")
@@ -125,11 +127,12 @@ class CheckpointOptions(Options):
         ConfigError.
         """
         from gpt.interface.trained import find_model
-        from gpt.storage.runs import all_runs
+        from gpt.storage.runs import all_runs, pinned_run
 
         model = find_model(self.checkpoints, self.run, self.step)
         if self.run is None and len(all_runs(self.checkpoints)) > 1:
-            console.say(f"run: {model.name}, the newest (--run takes another)")
+            how = "the newest" if pinned_run(self.checkpoints) is None else "pinned"
+            console.say(f"run: {model.name}, {how} (--run takes another)")
         return model
 
 
@@ -232,7 +235,8 @@ def require_passed(failed: Iterable[str]) -> None:
 
 
 def one_text(given: Mapping[str, str | Path | None], encoding: str) -> str | None:
-    """The text of the only option that has a value, read from a file or stdin if needed.
+    """The text of the only option that has a value, read from a file or stdin if needed; of a typed
+    one, the escapes are resolved.
 
     given: option -> its value. encoding: of a file. Raises ConfigError, TextError.
     """
@@ -242,7 +246,7 @@ def one_text(given: Mapping[str, str | Path | None], encoding: str) -> str | Non
     source = next(iter(sources.values()), None)
     if isinstance(source, Path) or source == "-":
         return console.read_text(str(source), encoding=encoding)
-    return source
+    return None if source is None else unescaped(source)
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
@@ -251,7 +255,7 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
-        reading = model.vocabulary.read(stop)
+        reading = model.vocabulary.read(unescaped(stop))
         for line in reading.notes(name):
             console.say(line)
         found.append(stop := reading.text)

@@ -47,7 +47,7 @@ LARGEST_WHOLE = 2**63 - 1  # msgspec knows no larger ones
 LARGEST = 1e100  # the square of a larger number may overflow
 UNLIMITED = (LARGEST, LARGEST_WHOLE)  # bounds that only keep a number finite
 #: Type of a field -> what its values are called in errors.
-KINDS = {
+KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -55,6 +55,7 @@ KINDS = {
     Path: "a path",
     tuple[str, ...]: "a list of texts",
     Sequence[str]: "a list of texts",
+    str | Sequence[str]: "a text or a list of texts",
 }
 
 
@@ -200,10 +201,15 @@ def require(condition: bool, field: str, reason: str) -> None:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The end of an error about a misspelt name: "; did you mean n_layer?", or ""."""
+    """The end of an error about a misspelt name, or that of another program: "; did you mean
+    n_layer?", or "".
+    """
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, 1)
+    from gpt.config.peers import ours_for
+
+    meant = [ours for ours in ours_for(name) if ours in known]
+    close = meant or get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

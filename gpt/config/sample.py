@@ -1,11 +1,13 @@
 """How characters are drawn: one field for each option, in the order in which they apply.
 
-A new filter is a field here and a function of the same name in FILTERS of gpt/reading/sampler.py
-and gpt/page/assets/model/sampler.js.
+A new filter of one distribution is a field of Shaping and a function of the same name in FILTERS of
+gpt/reading/sampler.py and gpt/page/assets/model/sampler.js. What depends on the text so far is a
+field of SampleConfig; the page does not have it.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -48,7 +50,27 @@ class SampleConfig(Shaping):
         int, Meta(ge=0, le=LONGEST_SAMPLE), option("Characters to generate after the prompt.")
     ] = 500
     n: Annotated[Count, option("Number of samples.")] = 1
-    seed: Annotated[Whole, option("Same seed, same text.")] = 1
+    seed: Annotated[
+        Whole | None, option("Same seed, same text; without it a new one, printed on stderr.")
+    ] = None
+    keep_stop: Annotated[bool, option("Keep the text of `stop` at the end.")] = False
+    ban: Annotated[str | None, option("Never write one of these characters.")] = None
+    repetition: Annotated[
+        Amount | None,
+        option(
+            "Lower the logit of what would repeat a passage of the last 1,000 characters, by this "
+            "for each character of it from the 6th on."
+        ),
+    ] = None
+    avoid_copies: Annotated[
+        Count | None,
+        option("Write no passage of more than N characters that stands in the training text."),
+    ] = None
+
+
+def seed_of(config: SampleConfig) -> int:
+    """The seed of samples; a new one of at most 8 digits if the options have none."""
+    return int.from_bytes(os.urandom(3), "big") if config.seed is None else config.seed
 
 
 #: Temperature and the filters: the options that change the model's distribution, in this order.

@@ -18,6 +18,8 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
+#: What `unescaped` does, for help texts.
+ESCAPES = r"\n is a line break, \t a tab, \\n and \\t are a backslash and a letter."
 
 MOST_MINUTES = 10**8  # two centuries
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
@@ -123,7 +125,7 @@ class TrainConfig(Changeable):
     ] = False
     deterministic: Annotated[bool, option("On a GPU: repeats a run bit for bit; slower.")] = False
     separator: Annotated[
-        str, option("Separates two texts, unless the first ends with it; \\n, \\t, \\uXXXX.")
+        str, option(f"Separates two texts, unless the first ends with it. {ESCAPES}")
     ] = "\\n"
     encoding: Annotated[
         str,
@@ -163,7 +165,8 @@ class TrainConfig(Changeable):
             self.split != "-", "split", "standard input cannot be used for validation; give a file"
         )
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
-        unescaped(self.separator)
+        lone = next((sign for sign in self.separator if 0xD800 <= ord(sign) < 0xE000), "")
+        require(not lone, "separator", f"{lone!r} is no character")
         check_encoding(self.encoding)
 
     @property
@@ -193,25 +196,9 @@ def check_encoding(name: str) -> None:
     require(known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
 
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0", "\\": "\\"}
-
-
 def unescaped(text: str) -> str:
-    """A separator with \\n, \\t, \\u2028 … resolved. Raises ConfigError."""
-
-    def resolved(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in _ESCAPED:
-            return _ESCAPED[name]
-        point = int(name[1:], 16) if len(name) > 1 else 0xD800
-        good = point <= 0x10FFFF and not 0xD800 <= point < 0xE000
-        require(
-            good, "separator", f"{match[0]!r} stands for no character; write \\\\ for a backslash"
-        )
-        return chr(point)
-
-    result = _ESCAPE.sub(resolved, text)
-    lone = next((sign for sign in result if 0xD800 <= ord(sign) < 0xE000), "")
-    require(not lone, "separator", f"{lone!r} is no character")
-    return result
+    """A typed text with \\n and \\t as line break and tab. One more backslash before them keeps the
+    two characters; every other backslash stays as it is.
+    """
+    meant = {"n": "\n", "t": "\t"}
+    return re.sub(r"\\(\\?[nt])", lambda match: meant.get(match[1], match[1]), text)

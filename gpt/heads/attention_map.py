@@ -1,5 +1,5 @@
 """What every attention head computed for a text, with checks that the numbers are right; and parts
-of it: as matrices for the terminal and figures, and as files for programs.
+of it: by keys, as matrices for the terminal and figures, and as files for programs.
 
 Numbers in files keep float32's nine digits.
 """
@@ -9,40 +9,96 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from gpt.checks import Arrays, Check
+from gpt.characters import in_line
+from gpt.checks import Arrays, Check, check_number
 from gpt.config import DrawnStage, ModelConfig
 from gpt.config.fields import require
-from gpt.config.model import HEAD_STAGES, SQUARE, STAGES
+from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES, Stage
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.places import Key, parse_key
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.show.programs import csv_text, round_floats, to_frame, to_json
+from gpt.show.programs import csv_text, named_form, round_floats, to_json
 from gpt.show.result import Column, Matrix, Result
 from gpt.storage import files
-from gpt.vocabulary import Ids, Vocabulary, code_points
+from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
 
-#: What figures, files and tables can show: one layer or all; one head, all or their mean.
-AnyLayer = SupportsIndex | Literal["all"]
-AnyHead = SupportsIndex | Literal["all", "mean"]
+if TYPE_CHECKING:
+    from gpt.heads.contributions import Glance
+    from gpt.show.matrix import View
+    from gpt.show.terminal import Screen
+
 HeadName = int | Literal["mean", "all"]
 FigureForm = Literal["svg", "png", "pdf"]
 FileForm = Literal["json", "csv", "npz", "html", FigureForm]
 Form = Literal["text", FileForm]
 
-#: Bytes of memory for each number of a matrix that an output shows; for npz: for each number of all
-#: matrices (benchmarks/LOG.md).
-BYTES_PER_NUMBER = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
-BYTES_PER_NUMBER |= dict.fromkeys(get_args(FigureForm), 130)
+#: A stage, or (stage, layer, head, position), where trailing parts may be left out. None means all.
+#: Layers and heads count from 0; positions may also count from the end: -1 is the last. A position
+#: is a row: for k and v the key's, for other stages the query's. A stage without heads has None as
+#: its head, a stage after the last layer also as its layer: ("logits", None, None, 5).
+Key: TypeAlias = Stage | tuple[Stage, *tuple[SupportsIndex | None, ...]]
+
+MOST_QUOTED = 40  # characters of the text in a title
+
+
+class ParsedKey(NamedTuple):
+    """A checked key. None means all."""
+
+    stage: Stage
+    layer: int | None
+    head: int | None
+    position: int | None
+
+    def part(self, stage: Array) -> Array:
+        """(…, H, T, D) or (…, T, C) -> a view of this head and position."""
+        if self.head is not None:
+            stage = stage[..., self.head, :, :]
+        return stage if self.position is None else stage[..., self.position, :]
+
+
+def parse_key(
+    key: Key, shapes: Mapping[Any, tuple[int, ...]], layers: Sequence[int], from_end: bool = True
+) -> ParsedKey:
+    """Checks a key. shapes: name -> shape of the known stages, (…, H, T, D) or (…, T, C). layers:
+    the numbers of the known layers. from_end: whether a position may count from the end.
+
+    Raises ValueError for an unknown stage, and for a layer or head if the stage has none;
+    IndexError for a number that does not exist; TypeError for what is not a whole number.
+    """
+    entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
+    name, layer, head, position = (*entries, None, None, None)[:4]
+    if name not in shapes:
+        raise ValueError(f"{name!r} is not one of {', '.join(shapes)}")
+    if len(entries) > 4:
+        raise ValueError(f"{key!r}: expected at most (stage, layer, head, position)")
+    final = name in FINAL_STAGES
+    if (head is not None and name not in HEAD_STAGES) or (layer is not None and final):
+        lacks, at = ("layers", None) if final else ("heads", "layer")
+        raise ValueError(f"{key!r}: {name} has no {lacks}; use ({name!r}, {at}, None, position)")
+    if layer is not None and layer not in layers:
+        raise IndexError(f"layer {layer} is not one of {', '.join(map(str, layers))}")
+    if head is not None:
+        head = check_number("head", head, shapes[name][-3])
+    if position is not None:
+        count = shapes[name][-2]
+        position = check_number("position", position, count, -count if from_end else 0)
+    return ParsedKey(name, layer, head, position)
+
+
+def shape_rows(arrays: Mapping[Stage, Array]) -> list[dict[str, str]]:
+    """A row for each array: its name and its shape."""
+    return [
+        {"stage": name, "shape": " × ".join(map(str, array.shape))}
+        for name, array in arrays.items()
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,23 +118,15 @@ class AttentionMap(Arrays, Result):
 
     COLUMNS = Column("stage", "stage"), Column("shape", "shape")
 
-    def __repr__(self) -> str:
-        failed = [check.name for check in self.checks_of() if not check.passed]
-        return (
-            f"<AttentionMap of {self._quoted}: {len(self.ids)} characters, "
-            f"{layers_and_heads(len(self.layers), self.heads)}, "
-            + (f"FAILED checks: {', '.join(failed)}>" if failed else "all checks passed>")
-        )
-
     @property
     def title(self) -> str:
         sizes = layers_and_heads(len(self.layers), self.heads)
-        return f"attention of {self._quoted} · {len(self.ids)} characters, {sizes}"
+        return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
 
     @property
     def rows(self) -> list[dict[str, str]]:
         """The stages with their shapes."""
-        return shape_rows(self.to_numpy())
+        return shape_rows({name: self[name] for name in self.stages})
 
     def checked(self) -> tuple[Check, ...]:
         return self.checks_of()
@@ -89,9 +137,10 @@ class AttentionMap(Arrays, Result):
         return first, Check("the same in float64", self.rounding[stage]), *others
 
     @property
-    def _quoted(self) -> str:
+    def quoted(self) -> str:
         """The beginning of the text, in quotation marks."""
-        return f"{self.text[:40]!r}{'…' * (len(self.text) > 40)}"
+        text = in_line(self.text)
+        return f"“{text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + '…'}”"
 
     @property
     def heads(self) -> int:
@@ -99,64 +148,33 @@ class AttentionMap(Arrays, Result):
         return len(self.layers[0].q)
 
     @property
-    def head_size(self) -> int:
-        """The number of columns of a head's queries, keys and values."""
-        return int(self.layers[0].q.shape[-1])
-
-    @property
-    def allowed(self) -> npt.NDArray[np.bool_]:
-        """(T, T) True where a row may read a column."""
-        return np.tri(len(self.ids), dtype=np.bool_)
-
-    @property
-    def forbidden(self) -> npt.NDArray[np.bool_]:
-        """(T, T) True where the mask hides a column from a row."""
-        return ~self.allowed
-
-    @property
-    def characters(self) -> str:
-        """The model's vocabulary, id -> character; empty if the model is not known."""
-        return self.model.vocabulary.characters if self.model else ""
+    def stages(self) -> list[Stage]:
+        """The names of the stages, in the order of computation."""
+        return [name for name in STAGES if name in vars(self.layers[0])]
 
     def __getitem__(self, key: Key) -> Array:
         """seen["weights", layer, head] is (T, T), seen["weights", layer] (H, T, T), seen["weights"]
         (L, H, T, T), seen["weights", layer, head, 5] its row 5, (T,). See docs/heads.md.
 
-        head may be "mean". q, k, v and context have D columns, stages without heads C columns.
-        Raises ValueError for another stage or word, IndexError for a layer, head or position that
-        does not exist.
+        q, k, v and context have D columns, stages without heads C columns. Raises ValueError for
+        another stage, IndexError for a layer, head or position that does not exist.
         """
-        shapes = {name: each.shape for name, each in vars(self.layers[0]).items()}
+        shapes = {name: stage.shape for name, stage in vars(self.layers[0]).items()}
         place = parse_key(key, shapes, range(len(self.layers)))
         layers = self.layers if place.layer is None else [self.layers[place.layer]]
-        parts = [place.part(getattr(each, place.stage)) for each in layers]
+        parts = [place.part(getattr(layer, place.stage)) for layer in layers]
         return np.stack(parts) if place.layer is None else parts[0]
 
     def to_numpy(self) -> dict[str, Any]:
         """Stage -> all of its layers, as self[stage] gives it; ids (T,)."""
-        return {"ids": self.ids} | {
-            name: self[name] for name in STAGES if name in vars(self.layers[0])
-        }
-
-    def to_pandas(
-        self,
-        *,
-        layer: AnyLayer = "all",
-        head: AnyHead = "all",
-        stage: DrawnStage = "weights",
-    ) -> Any:
-        """One row for each number of a stage, as a pandas.DataFrame.
-
-        Raises ConfigError for a layer or head that does not exist, ImportError without pandas.
-        """
-        return to_frame(*select(self, str(layer), str(head), stage).table())
+        return {"ids": self.ids} | {name: self[name] for name in self.stages}
 
     def save(
         self,
         path: str | Path,
         *,
-        layer: AnyLayer = "all",
-        head: AnyHead = "all",
+        layer: SupportsIndex | Literal["all"] = "all",
+        head: SupportsIndex | Literal["all", "mean"] = "all",
         stage: DrawnStage = "weights",
     ) -> Path:
         """Writes the format that the path's ending names: .npz (all stages), .csv, .json, .html
@@ -167,7 +185,7 @@ class AttentionMap(Arrays, Result):
         StorageError.
         """
         target = Path(path)
-        form = saved_form(target)
+        form = named_form(target, get_args(FileForm))
         if form == "html":
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
         selection = select(self, str(layer), str(head), stage)
@@ -177,22 +195,18 @@ class AttentionMap(Arrays, Result):
         return target
 
 
-def shape_rows(arrays: Mapping[str, Array]) -> list[dict[str, str]]:
-    """A row for each array: its name and its shape."""
-    return [
-        {"stage": name, "shape": " × ".join(map(str, array.shape))}
-        for name, array in arrays.items()
-    ]
-
-
 @dataclass(frozen=True, repr=False)
 class Selection(Result):
-    """Layers, heads, a stage, a range of rows (queries) and of columns (keys) of one map."""
+    """Heads of layers, a stage, a range of rows (queries) and of columns (keys) of one map.
+
+    panels: (layer, head) of each matrix; a stage without heads has one matrix a layer, and the head
+    "all". across: how many matrices stand side by side.
+    """
 
     attention: AttentionMap
-    layers: tuple[int, ...]
-    heads: tuple[HeadName, ...]
     stage: DrawnStage
+    panels: Sequence[tuple[int, HeadName]]
+    across: int
     queries: range
     keys: range
 
@@ -208,71 +222,58 @@ class Selection(Result):
         """Whether columns are keys; otherwise they are dimensions."""
         return self.stage in SQUARE
 
-    def matrices(self) -> list[Matrix]:
-        """The selected matrices, layer by layer. A stage without heads has one matrix a layer.
-        Weights that the mask forbids, which are all 0, are NaN.
-        """
-        rows, columns = self._part
-        masked = self.attention.forbidden[rows, columns] if self.stage == "weights" else False
-        matrices = []
-        for layer, head in self._heads():
-            values = self._values(layer, head)[rows, columns]
-            matrices.append(
-                Matrix(
-                    name=f"layer {layer}{_NAMES.get(head, f' head {head}')}",
-                    values=np.where(masked, np.nan, values),
-                    text=self.attention.text,
-                    rows=self.queries,
-                    columns=self.keys if self.square else range(values.shape[1]),
-                    square=self.square,
-                    weights=self.stage == "weights",
-                )
-            )
-        return matrices
-
-    @property
-    def _part(self) -> tuple[slice, slice]:
-        """The selected rows and columns."""
+    def values(self) -> list[Array]:
+        """The selected rows and columns of each panel."""
+        rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
-        return slice(self.queries.start, self.queries.stop), columns
+        selected = []
+        for layer, head in self.panels:
+            values = self.attention[self.stage, layer, head if isinstance(head, int) else None]
+            selected.append((values.mean(axis=0) if head == "mean" else values)[rows, columns])
+        return selected
 
-    def _heads(self) -> list[tuple[int, HeadName]]:
-        """Layer and head of each matrix."""
-        heads: tuple[HeadName, ...] = self.heads if self.stage in HEAD_STAGES else ("all",)
-        return [(layer, head) for layer in self.layers for head in heads]
-
-    def _values(self, layer: int, head: HeadName) -> Array:
-        """(T, T or columns) matrix of one head, or of the layer."""
-        return self.attention[self.stage, layer, None if head == "all" else head]
+    def matrices(self) -> list[Matrix]:
+        """The selected matrices. Weights that the mask forbids, which are all 0, are NaN."""
+        forbidden = np.array(self.queries)[:, None] < np.array(self.keys)
+        heads = {"all": "", "mean": ", mean of heads"}
+        return [
+            Matrix(
+                name=f"layer {layer}{heads.get(str(head), f' head {head}')}",
+                values=np.where(forbidden, np.nan, values) if self.stage == "weights" else values,
+                text=self.attention.text,
+                rows=self.queries,
+                columns=self.keys if self.square else range(values.shape[1]),
+                square=self.square,
+                weights=self.stage == "weights",
+            )
+            for (layer, head), values in zip(self.panels, self.values(), strict=True)
+        ]
 
     def record(self) -> dict[str, Any]:
         """`values` is [panel][query][key or dimension], null where masked."""
-        rows, columns = self._part
         return {
             "text": self.attention.text,
             "ids": self.attention.ids,
             "stage": self.stage,
             "axes": ["panel", "query", "key" if self.square else "dimension"],
-            "panels": [{"layer": layer, "head": head} for layer, head in self._heads()],
+            "panels": [{"layer": layer, "head": head} for layer, head in self.panels],
             "queries": list(self.queries),
             "keys": list(self.keys) if self.square else None,
-            "values": [round_floats(self._values(*head)[rows, columns]) for head in self._heads()],
+            "values": [round_floats(values) for values in self.values()],
             "checks": [round_floats(check.record) for check in self.checked()],
         }
 
-    def table(self) -> tuple[list[str], Iterator[list[Any]]]:
-        """The names of the columns, and a row for each number. Weights above the diagonal, which
-        are all 0, are left out.
-        """
+    def to_csv(self) -> str:
+        """A line for each number. Weights above the diagonal, which are all 0, are left out."""
         places = ["pos", "char", "dimension"]
         if self.square:
             places = ["q_pos", "q_char", "k_pos", "k_char"]
         value = "weight" if self.stage == "weights" else self.stage
-        return ["layer", "head", *places, value], self._table_rows()
+        return csv_text(chain([["layer", "head", *places, value]], self._lines()))
 
-    def _table_rows(self) -> Iterator[list[Any]]:
+    def _lines(self) -> Iterator[list[Any]]:
         text = self.attention.text
-        for (layer, head), matrix in zip(self._heads(), self.matrices(), strict=True):
+        for (layer, head), matrix in zip(self.panels, self.matrices(), strict=True):
             for query, values in zip(matrix.rows, matrix.values.tolist(), strict=True):
                 for column, value in zip(matrix.columns, values, strict=True):
                     if not np.isnan(value):
@@ -280,10 +281,26 @@ class Selection(Result):
                         place = [layer, head, query, text[query], column, *key]
                         yield [*place, float(f"{value:.9g}")]
 
-    def to_csv(self) -> str:
-        """The table as CSV."""
-        names, rows = self.table()
-        return csv_text(chain([names], rows))
+    def draw(
+        self, screen: Screen, view: View, digits: int, top: int, glance: Glance | None = None
+    ) -> str:
+        """The matrices as text, with what they mean. glance: of the only head. The other arguments:
+        see gpt.show.matrix.draw.
+        """
+        from gpt.show import matrix
+
+        matrices, name = self.matrices(), self.attention.quoted
+        if self.stage != "weights":
+            name += f" · {self.stage}"
+        remarks = ["a row is the character that reads"]
+        titles = [f"{name} · {panel.name}" for panel in matrices]
+        if view == "heads":
+            titles = [f"{name} · all heads"]
+        if glance:
+            titles = [f"{name} · {glance.title}"]
+            remarks.append(glance.hint)
+        checks, across = self.checked(), self.across
+        return matrix.draw(matrices, titles, remarks, checks, screen, view, across, digits, top)
 
     def to_bytes(
         self, form: FileForm, origin: Mapping[str, Any], ascii_only: bool = False
@@ -293,17 +310,18 @@ class Selection(Result):
         without matplotlib.
         """
         if form == "npz":
-            return _npz(self.attention), []
+            buffer = io.BytesIO()
+            np.savez_compressed(
+                buffer, text=np.array(self.attention.text), **self.attention.to_numpy()
+            )
+            return buffer.getvalue(), []
         if form == "csv":
             return self.to_csv().encode(), []
         if form == "json":
             return to_json(self, origin).encode(), []
         from gpt.show.figure import matrices_figure
 
-        return matrices_figure(self.matrices(), self.title, len(self.heads), form, ascii_only)
-
-
-_NAMES: dict[HeadName, str] = {"all": "", "mean": ", mean of heads"}
+        return matrices_figure(self.matrices(), self.title, self.across, form, ascii_only)
 
 
 def select(
@@ -315,60 +333,27 @@ def select(
     key: str | None = None,
 ) -> Selection:
     """Makes a selection from option texts: numbers, "all", "mean", "A:B". Raises ConfigError."""
-    mean = head == "mean"
-    heads: tuple[HeadName, ...] = ("mean",) if mean else _indices("head", head, attention.heads)
+    layers = _indices("layer", layer, len(attention.layers))
+    heads: Sequence[HeadName] = ["mean"]
+    if head != "mean":
+        heads = _indices("head", head, attention.heads)
     return Selection(
         attention,
-        layers=_indices("layer", layer, len(attention.layers)),
-        heads=heads,
         stage=stage,
+        panels=[*product(layers, heads if stage in HEAD_STAGES else ["all"])],  # type: ignore[list-item]
+        across=len(heads),
         queries=_range("query", query, len(attention.text)),
         keys=_range("key", key, len(attention.text)),
     )
 
 
-def saved_form(path: Path) -> FileForm:
-    """The format that a path's ending names. Raises ConfigError."""
-    forms: dict[str, FileForm] = {".html": "html", ".npz": "npz", ".csv": "csv", ".json": "json"}
-    forms |= {f".{form}": form for form in get_args(FigureForm)}
-    ending = path.suffix.lower()
-    require(ending in forms, "path", f"{path.name} does not end in one of {', '.join(forms)}")
-    return forms[ending]
-
-
-def require_memory_for(selection: Selection, form: Form) -> None:
-    """Raises OutOfMemory if an output of this selection does not fit in memory."""
-    layers = selection.attention.layers
-    every = sum(layer.weights.size for layer in layers)
-    matrices = len(selection.layers) * len(selection.heads)
-    shown = matrices * len(selection.queries) * len(selection.keys)
-    numbers = {"npz": every, "html": every / len(layers)}.get(form, shown)
-    need, longest = numbers * BYTES_PER_NUMBER[form], len(selection.attention.text)
-    require_memory("writing", longest, lambda length: need * (length / longest) ** 2)
-
-
-def _npz(attention: AttentionMap) -> bytes:
-    """All stages of all layers, as AttentionMap.to_numpy gives them, and the text with its code
-    points, codes (T,). Nothing is pickled.
-    """
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        text=np.array(attention.text),
-        # numpy cuts characters with code 0 from the end of a text; code points stay.
-        codes=code_points(attention.text),
-        **attention.to_numpy(),
-    )
-    return buffer.getvalue()
-
-
-def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
+def _indices(option: str, text: str, count: int) -> range:
     if text == "all":
-        return tuple(range(count))
+        return range(count)
     words = "all, mean or a number" if option == "head" else "all or a number"
     require(text.isdecimal() and len(text) < 10, option, f"{text[:20]!r} is not {words}")
     require(int(text) < count, option, f"{text} is not in 0 … {count - 1}")
-    return (int(text),)
+    return range(int(text), int(text) + 1)
 
 
 def _range(option: str, text: str | None, length: int) -> range:
@@ -403,8 +388,8 @@ def inspect(
     require_fits(reader.config, len(ids))
     require_room(reader.config, len(ids))
     layers = reader.stages(ids)
-    sums = [np.abs(each.weights.sum(axis=-1, dtype=np.float64) - 1).max() for each in layers]
-    above = [np.abs(np.triu(each.weights, k=1)).max() for each in layers]
+    sums = [np.abs(layer.weights.sum(axis=-1, dtype=np.float64) - 1).max() for layer in layers]
+    above = [np.abs(np.triu(layer.weights, k=1)).max() for layer in layers]
     checks = (
         Check("rows sum to 1", float(np.max(sums)), 1e-6),
         Check("above the diagonal exactly 0", float(np.max(above)), 0.0, detail=True),
@@ -423,25 +408,12 @@ def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, f
             with np.errstate(invalid="ignore"):  # of masked scores, which are not compared
                 apart = stage[0] - getattr(layers[layer], name)
             where = read if name in SQUARE else np.True_
-            found = np.abs(apart, out=apart).max(initial=0.0, where=where)
-            largest[name] = float(np.maximum(largest[name], found))  # NaN stays NaN
+            in_layer = np.abs(apart, out=apart).max(initial=0.0, where=where)
+            largest[name] = float(np.maximum(largest[name], in_layer))  # NaN stays NaN
         return stage
 
     exact.blocks(exact.embed(ids[None]), range(len(layers)), compare)
     return largest
-
-
-def inspect_text(
-    reader: Reader,
-    vocabulary: Vocabulary,
-    text: str,
-    truncate: bool = False,
-    proofs: Sequence[Check] = (),
-    model: Any = None,
-) -> AttentionMap:
-    """The map of a text; see TrainedGPT.attn, which raises the same errors, and `inspect`."""
-    text = text[-reader.config.block_size :] if truncate else text
-    return inspect(reader, text, vocabulary.encode(text), proofs, model)
 
 
 def require_fits(config: ModelConfig, T: int) -> None:

@@ -1,11 +1,11 @@
-"""What each part of a GPT adds to a logit (direct logit attribution, Elhage et al. 2021).
+"""What each part of a GPT adds to a logit (direct logit attribution, Elhage et al. 2021), and the
+head that adds most.
 
 The residual stream is a sum of parts: the embedding, and what heads, biases and feed-forward layers
-add. A logit is linear in the stream as long as the mean and the scale of each norm are held
-("frozen"). So we pass the logit's row of the output weights backwards through the norms; its
-product with a part, at the part's place, is what the part adds. The number of a part leaves out how
-it changes later parts. A head's output is a sum over the characters that it attends to, a
-feed-forward layer's over its units, so their parts are sums, too.
+add. A logit is linear in the stream as long as the mean and the scale of each norm are held. So we
+pass the logit's row of the output weights backwards through the norms; its product with a part is
+what the part adds. A head's part is a sum over the characters that it attends to, a feed-forward
+layer's over its units.
 Tensor names: T time, K ids of a position, P parts, S keys, U units, C n_embd, D head_size.
 """
 
@@ -18,9 +18,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpt.characters import quoted
 from gpt.checks import Arrays, Check
+from gpt.heads.attention_map import AttentionMap
+from gpt.heads.measures import job, measure_heads, name_heads
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import EPSILON, Array, centred
+from gpt.show.result import signed_number
 
 Numbers = npt.NDArray[np.integer[Any]]
 #: Bytes of a number of the stages -> how far a sum may be off, as a part of the largest summand.
@@ -55,6 +59,38 @@ class Contributions(Arrays):
     scale: float
 
 
+@dataclass(frozen=True)
+class Glance:
+    """A head of a map. looks_at: what it looks at in this text, in words. character: the likeliest
+    next one, to whose logit the head adds `adds`, in nats. most: whether no other head of the model
+    adds more. other: (layer, head) of the head that adds most beside it, if there is another.
+    """
+
+    layer: int
+    head: int
+    looks_at: str
+    character: str
+    adds: float
+    most: bool
+    other: tuple[int, int] | None
+
+    @property
+    def title(self) -> str:
+        """One line about the head."""
+        adds = "adds most to" if self.most else "adds to"
+        return (
+            f"layer {self.layer} head {self.head}: looks {self.looks_at} · {adds} "
+            f"{quoted(self.character)} ({signed_number(self.adds)})"
+        )
+
+    @property
+    def hint(self) -> str:
+        """How to see other heads."""
+        if self.other is None:
+            return "others: --view heads"
+        return f"others: --view heads · --layer {self.other[0]} --head {self.other[1]}"
+
+
 def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Contributions:
     """What the parts add to the logits of (T, K) ids, in float64. layers: the stages of each."""
     back, last = _BackwardPass(reader.in_float64(), ids), layers[-1].resid_post
@@ -62,31 +98,45 @@ def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Con
     for layer in reversed(range(len(layers))):
         back.layer(layer, layers[layer])
     back.add(Part("embedding"), layers[0].resid_pre)
-    found = back.found[::-1]
+    parts, columns = [*reversed(back.values)], [*reversed(back.values.values())]
     if "blocks.0.norm1.bias" in reader.tensors:
-        found.append((Part("bias"), back.shifts))
-    parts, columns = zip(*found, strict=True)
+        parts.append(Part("bias"))
+        columns.append(back.shifts)
     values = np.stack(columns, axis=-1)
     logits = np.take_along_axis(reader.logits(reader.final_norm(last)), ids, axis=-1)
     apart = float(np.abs(logits - sum(columns)).max())
     bound = TOLERANCE[logits.itemsize] * float(np.abs(values).max())
     check = Check("parts sum to the logits", apart, bound)
     sources = tuple(back.sources[part] for part in parts if part in back.sources)
-    return Contributions(parts, values, logits, check, sources, scale)
+    return Contributions(tuple(parts), values, logits, check, sources, scale)
 
 
-def heads_add(reader: Reader, layers: Sequence[Stages]) -> tuple[int, npt.NDArray[np.float64]]:
-    """The id that is likeliest after the text of these stages, and the (L, H) that each head adds
-    to its logit.
+def glance_at(attention: AttentionMap, layer: int | None = None, head: int | None = None) -> Glance:
+    """The head that adds most to the logit of what is likeliest next: of all heads, or of those in
+    this layer or with this number.
     """
+    reader, layers = attention.model.reader, attention.layers
     last = layers[-1].resid_post
     likeliest = int(reader.logits(reader.final_norm(last[-1:]))[0].argmax())
-    found = contributions(reader, layers, np.full((len(last), 1), likeliest))
-    added = np.zeros((len(layers), len(layers[0].q)))
-    for part, value in zip(found.parts, found.values[-1, 0].tolist(), strict=True):
-        if part.kind == "head":
-            added[part.layer, part.head] = value
-    return likeliest, added
+    parts = contributions(reader, layers, np.full((len(last), 1), likeliest))
+    adds = {
+        (part.layer or 0, part.head or 0): value
+        for part, value in zip(parts.parts, parts.values[-1, 0].tolist(), strict=True)
+        if part.kind == "head"
+    }
+    ranking = sorted(adds, key=lambda place: -adds[place])
+    place = next(p for p in ranking if layer in (None, p[0]) and head in (None, p[1]))
+    names = name_heads(measure_heads([(attention.ids, [stages.weights for stages in layers])]))
+    name = names[place[0]][place[1]] if names else ""
+    return Glance(
+        layer=place[0],
+        head=place[1],
+        looks_at=f"at {job(name)}" if name else job(name),
+        character=attention.model.vocabulary.characters[likeliest],
+        adds=adds[place],
+        most=place == ranking[0],
+        other=next((other for other in ranking if other != place), None),
+    )
 
 
 class _BackwardPass:
@@ -94,13 +144,13 @@ class _BackwardPass:
 
     def __init__(self, exact: Reader, ids: Numbers) -> None:
         self.exact, self.vectors = exact, exact.tensors[f"{exact.output}.weight"][ids]
-        self.found = list[tuple[Part, Array]]()  # from the last part to the first
+        self.values = dict[Part, Array]()  # from the last part to the first
         self.shifts = np.zeros(ids.shape)
         self.sources = dict[Part, Array]()
 
     def add(self, part: Part, x: Array) -> None:
         """Adds what a part contributes. x: (T, C) or (1, C), its output."""
-        self.found.append((part, np.einsum("...c,...kc->...k", x, self.vectors)))
+        self.values[part] = np.einsum("...c,...kc->...k", x, self.vectors)
 
     def through(self, norm: str, x: Array) -> float:
         """Passes the vectors through the frozen norm of x, (T, C). Returns the number by which the

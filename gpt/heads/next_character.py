@@ -16,7 +16,6 @@ from gpt.config.fields import flag_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.show.result import Column, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
@@ -27,64 +26,19 @@ SHOWN = 8  # characters in the short form
 
 
 @dataclass(frozen=True)
-class CharacterRow:
-    """A character as people see it, with probabilities. after: what filters leave of it, or the one
-    that removed it.
-    """
-
-    character: str
-    expected: float
-    after: str | None = None
-    gpt: float | None = None
-    counting: float | None = None
-
-
-@dataclass(frozen=True)
 class Experts(Arrays):
-    """Predictions of the next character: of the GPT, of counting, and of both together, the model's
-    own.
-
-    gpt, counting, both: (V,) probabilities. weights: (2,), the powers to which the probabilities of
-    the GPT and of counting enter their product. The next four describe the longest history that
-    counting knows. length: its characters; total: how often it was counted; kinds: how many
-    distinct characters followed it; pairs: whether distinct pairs of a character before and one
-    after it were counted instead of its occurrences, as Kneser–Ney does for all but the longest
-    n-grams.
+    """Predictions of the next character: gpt and counting, (V,) probabilities. weights: (2,), the
+    powers to which they enter their product, the model's own prediction.
     """
 
     gpt: npt.NDArray[np.float64]
     counting: npt.NDArray[np.float64]
-    both: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
-    length: int
-    total: int
-    kinds: int
-    pairs: bool
-
-    @property
-    def mixed(self) -> str:
-        """How the gate mixed both experts."""
-        gpt, counting = (short_number(weight) for weight in self.weights.tolist())
-        return f"GPT^{gpt} × counting^{counting}, scaled to sum 1"
-
-    @property
-    def used(self) -> str:
-        """Which counts counting used."""
-        if not self.length:
-            return "no earlier character, only how common each character is"
-        history = counted(self.length, "character")
-        seen = f"seen {counted(self.total, 'time')}"
-        if self.pairs:
-            seen = (
-                f"seen between {self.total:,} different pairs of one character before and one after"
-            )
-        return f"the last {history}, {seen}; {counted(self.kinds, 'different character')} followed"
 
 
 @dataclass(frozen=True, repr=False)
 class NextCharacter(Arrays, Result):
-    """For every character of the vocabulary, (V,): its probability before and after the
-    filters.
+    """For every character of the vocabulary, (V,): its probability before and after the filters.
 
     expected: the model's probabilities; filtered: the probabilities after temperature and filters,
     from which sampling draws. removed: the index in DISTRIBUTION_OPTIONS of the option that removed
@@ -100,14 +54,6 @@ class NextCharacter(Arrays, Result):
     text: str = ""
     experts: Experts | None = None
     config: Shaping = field(default_factory=Shaping)
-
-    def __repr__(self) -> str:
-        best = int(self.expected.argmax())
-        name = repr(self.characters[best])
-        return (
-            f"<NextCharacter: the next of {len(self.expected)} characters; likeliest {name} "
-            f"{self.expected[best]:.3f}, entropy {self.entropies[0]:.2f} bits>"
-        )
 
     @property
     def changed(self) -> bool:
@@ -131,55 +77,47 @@ class NextCharacter(Arrays, Result):
     def facts(self, all: bool = False) -> dict[str, str]:
         if not all or self.experts is None:
             return {}
-        return {"expected": self.experts.mixed, "counting": f"used {self.experts.used}"}
+        gpt, counting = (short_number(weight) for weight in self.experts.weights.tolist())
+        return {"expected": f"GPT^{gpt} × counting^{counting}, scaled to sum 1"}
 
     def columns(self, all: bool = False) -> list[Column]:
         number = partial(short_number, digits=3)
         columns = [Column("character", ""), Column("expected", "expected", number, bar=True)]
         if self.changed:
-            columns.append(Column("after", f"after {', '.join(self._settings())}"))
+            values = [(name, getattr(self.config, name)) for name in DISTRIBUTION_OPTIONS]
+            settings = [f"{_option(name)} {value:g}" for name, value in values if value is not None]
+            columns.append(Column("after", f"after {', '.join(settings)}"))
         if all and self.experts is not None:
             columns.append(Column("gpt", "the GPT alone", number, right=True))
             columns.append(Column("counting", "counting", number, right=True))
         return columns
 
-    def shown(self, all: bool = False) -> list[CharacterRow]:
+    def shown(self, all: bool = False) -> list[dict[str, Any]]:
         """The likeliest characters, and all others together."""
-        count = len(self.order) if all else SHOWN
-        rows, experts = [], self.experts
-        for token in self.order[:count].tolist():
-            row = CharacterRow(
-                _character_name(self.characters[token]),
-                float(self.expected[token]),
-                self._after(token),
-                None if experts is None else float(experts.gpt[token]),
-                None if experts is None else float(experts.counting[token]),
-            )
-            rows.append(row)
-        if (rest := self.order[count:]).size:
-            after = short_number(float(self.filtered[rest].sum()), 3)
-            expected = float(self.expected[rest].sum())
-            rows.append(CharacterRow(counted(rest.size, "other"), expected, after))
+        rows = self.rows if all else self.rows[:SHOWN]
+        for row in rows:
+            name = row["character"]
+            row["character"] = label(name) + (f" {NAMED[name][2]}" if name in NAMED else "")
+            row["after"] = short_number(row["after_filters"], 3)
+            if row["removed_by"]:
+                row["after"] = f"removed by {_option(row['removed_by'])}"
+        if (rest := self.order[len(rows) :]).size:
+            rest_row = {
+                "character": counted(rest.size, "other"),
+                "expected": float(self.expected[rest].sum()),
+                "after": short_number(float(self.filtered[rest].sum()), 3),
+            }
+            rows.append(dict.fromkeys(rows[0]) | rest_row)
         return rows
 
     def sentence(self, all: bool = False) -> str:
         before, after = (2**entropy for entropy in self.entropies)
-        said = f"as uncertain as among {before:.1f} equal characters"
+        uncertain = f"as uncertain as among {before:.1f} equal characters"
         if self.changed:
-            said += f", then {after:.1f}"
-        removed = int((self.removed >= 0).sum())
-        return f"{said}; {removed} are removed" if all else f"{said} · every one: --all"
-
-    def _settings(self) -> list[str]:
-        """ "temperature 0.8", "top-k 5"."""
-        given = [(name, getattr(self.config, name)) for name in DISTRIBUTION_OPTIONS]
-        return [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
-
-    def _after(self, token: int) -> str:
-        """A character's probability after the filters, or the filter that removed it."""
-        if (removed := self.removed[token]) >= 0:
-            return f"removed by {flag_of(DISTRIBUTION_OPTIONS[removed])[2:]}"
-        return short_number(self.filtered[token], 3)
+            uncertain += f", then {after:.1f}"
+        if all:
+            return f"{uncertain}; {int((self.removed >= 0).sum())} are removed"
+        return f"{uncertain} · every one: --all"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -201,11 +139,7 @@ class NextCharacter(Arrays, Result):
         before, after = self.entropies
         record: dict[str, Any] = {name: getattr(self.config, name) for name in DISTRIBUTION_OPTIONS}
         record["bits"] = {"expected": before, "after_filters": after}
-        record |= {"weights": None, "history": None}
-        if (experts := self.experts) is not None:
-            record["weights"] = experts.weights
-            used = {"length": experts.length, "counted": experts.total, "kinds": experts.kinds}
-            record["history"] = used
+        record["weights"] = None if self.experts is None else self.experts.weights
         return record
 
 
@@ -225,13 +159,16 @@ def next_of_text(
     TrainedGPT.next, which raises the same errors.
     """
     ids = ids_to_continue(vocabulary, text)
-    seen = ids[window_start(len(ids), reader.config.block_size) :]
-    logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
+    window = ids[window_start(len(ids), reader.config.block_size) :]
+    logits = reader.logits(reader.forward(window[None])[:, -1])  # (1, V)
     counting = counting_streams(mixture, ids, config.only)
     experts = None
     if mixture is not None and counting is not None:
         if config.only is None:
-            experts = _experts(mixture, logits, ids)
+            histories = mixture.expert.trie.histories_at(ids, np.array([len(ids)]), 1)  # (N, 1)
+            predicted = mixture.predict(logits, histories)
+            gpt, expert = np.exp(predicted.gpt[0]), np.exp(predicted.counting[0])
+            experts = Experts(gpt, expert, predicted.weights[:, 0])
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(DISTRIBUTION_OPTIONS)):
@@ -239,9 +176,8 @@ def next_of_text(
         unset: dict[str, Any] = dict.fromkeys(later)
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
-    expected = probabilities(logits, Shaping(temperature=1.0))[0]
     return NextCharacter(
-        expected=expected,
+        expected=probabilities(logits, Shaping(temperature=1.0))[0],
         filtered=filtered,
         removed=removed,
         characters=vocabulary.characters,
@@ -259,29 +195,9 @@ def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
     return vocabulary.encode(text or start_character(vocabulary))
 
 
-def _experts(mixture: Mixture, logits: Array, ids: Ids) -> Experts:
-    """(1, V) logits of the GPT, the (n,) ids so far -> the predictions of the next character."""
-    trie = mixture.expert.trie
-    histories = trie.histories_at(ids, np.array([len(ids)]), 1)  # (N, 1)
-    predicted = mixture.predict(logits, histories)
-    followers = [trie.counts[trie.starts[node] : trie.starts[node + 1]] for node in histories[:, 0]]
-    length = max((n for n, counts in enumerate(followers) if counts.any()), default=0)
-    return Experts(
-        gpt=np.exp(predicted.gpt[0]),
-        counting=np.exp(predicted.counting[0]),
-        both=np.exp(predicted.both[0]),
-        weights=predicted.weights[:, 0],
-        length=length,
-        total=int(followers[length].sum()),
-        kinds=len(followers[length]),
-        pairs=length + 1 < trie.orders,
-    )
-
-
-def _character_name(character: str) -> str:
-    """The label of a character, with its name if it has one."""
-    name = f" {NAMED[character][2]}" if character in NAMED else ""
-    return label(character) + name
+def _option(name: str) -> str:
+    """ "top-k"."""
+    return flag_of(name).removeprefix("--")
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

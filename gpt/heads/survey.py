@@ -1,9 +1,17 @@
-"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation."""
+"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation.
+
+Ablation says how much the loss rises without a head (Michel et al. 2019): the head's output is
+replaced, and its layer and the later ones are computed again.
+Tensor names: N windows, L layers, T time, C n_embd, H heads, D head_size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import call
 from pathlib import Path
 from typing import Any
 
@@ -11,53 +19,42 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import Arrays
-from gpt.config import HeadsConfig
-from gpt.config.fields import require
+from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores, require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Done, Texts, ablate
-from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import (
     RULE,
     Measure,
+    back_names,
+    greatest_strengths,
+    head_name,
     induction,
     job,
     measure_heads,
     name_heads,
-    strengths,
+    standard_errors,
 )
-from gpt.heads.places import head_name
-from gpt.reading.gpt import MATRICES, Reader
+from gpt.reading.decode import map_on_cores
+from gpt.reading.gpt import MATRICES, Hook, Reader
+from gpt.reading.layers import Array
+from gpt.reading.score import surprisals, windows_at_once
+from gpt.show.programs import named_form
 from gpt.show.result import Column, Result, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted, layers_and_heads
+from gpt.words import counted
 
 MOST_SHOWN = 14  # heads in the short form
 SHORTEST = 3  # characters in a text: a query with two keys, and the next character
-FILE_FORMS = ("svg", "png", "pdf", "csv", "json")
+FILE_FORMS = "svg", "png", "pdf", "csv", "json"
+Done = Callable[[float], object]  # called with the share of the work that is done
 
-
-@dataclass(frozen=True)
-class HeadRow:
-    """A head as people see it. weight: on what it looks at. rise: of the loss without it, nats."""
-
-    head: str
-    looks_at: str
-    weight: float | None = None
-    rise: float | None = None
-    began: str = ""
-
-
-@dataclass(frozen=True)
-class MeasureRow:
-    """A measure of a head, with its standard error and its value for uniform attention."""
-
-    head: str
-    measure: str
-    value: float
-    error: float
-    uniform: float
+#: What replaces a head's output in each case.
+REPLACED_BY = {
+    "mean": "its mean",
+    "zero": "0",
+    "resample": "that of another window, drawn at random",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,13 +92,7 @@ class Survey(Arrays, Result):
         return {measure.name: measure.values for measure in self.measures}
 
     def __repr__(self) -> str:
-        layers, heads = self.measures[0].values.shape
-        names = [name for row in self.names for name in row if name]
-        named = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
-        return (
-            f"<Survey of {layers_and_heads(layers, heads)} on {self.measured}: "
-            f"{named or 'no head of a named kind'}>"
-        )
+        return f"<Survey of heads on {self.measured}>"
 
     @property
     def names(self) -> list[list[str]]:
@@ -123,29 +114,30 @@ class Survey(Arrays, Result):
         """(layer, head) of every head: by how much the loss rises under ablation, if measured, else
         by how near a head is to a named kind.
         """
-        values = self.to_numpy().get("ablation", strengths(self.measures))
+        values = self.to_numpy().get("ablation", greatest_strengths(self.measures))
         order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")
         return [divmod(place, values.shape[1]) for place in order.tolist()]
-
-    def weight(self, place: tuple[int, int]) -> float | None:
-        """The weight of a head on what its name says; None without a name."""
-        name = self._name(place)
-        measure = "back" if name == "previous" or name.endswith(" back") else name
-        return float(self.to_numpy()[measure][place]) if name else None
 
     def _name(self, place: tuple[int, int]) -> str:
         return self.names[place[0]][place[1]]
 
-    def _rise(self, place: tuple[int, int]) -> float | None:
-        ablation = self.to_numpy().get("ablation")
-        return None if ablation is None else float(ablation[place])
+    def _row(self, place: tuple[int, int]) -> dict[str, Any]:
+        """A head as people see it: the weight on what it looks at, and the loss without it."""
+        name, values = self._name(place), self.to_numpy()
+        measure = "back" if name == "previous" or name.endswith(" back") else name
+        return {
+            "head": head_name(*place),
+            "looks_at": job(name),
+            "weight": float(values[measure][place]) if name else None,
+            "rise": float(values["ablation"][place]) if "ablation" in values else None,
+            "began": self._began(place),
+        }
 
     def _began(self, place: tuple[int, int]) -> str:
         """Whether gptx's own first weights made the head do what it does."""
         layer, head = place
-        first = "previous" if head == 0 else f"{head + 1} back"
         is_set = layer == 0 and head < self.set_heads
-        return "began so" if is_set and self._name(place) == first else ""
+        return "began so" if is_set and self._name(place) == back_names(np.array(head + 1)) else ""
 
     def columns(self, all: bool = False) -> Sequence[Column]:
         return self.MEASURES if all else self.COLUMNS
@@ -156,47 +148,42 @@ class Survey(Arrays, Result):
         """
         if all:
             return [
-                MeasureRow(
-                    head_name(*place),
-                    measure.title if measure.offsets is None else job(_back(measure, place)),
-                    value=float(measure.values[place]),
-                    error=float(measure.errors[place]),
-                    uniform=float(measure.uniform_values[place]),
-                )
+                self._measured(measure, place)
                 for place in self.ranking()
-                for whole in self.measures
-                for measure in whole.every
+                for measure in self.measures
             ]
         others = self.of("")
         listed = [place for place in self.ranking() if self._name(place) or len(others) == 1]
-        rows = [
-            HeadRow(
-                head_name(*place),
-                job(self._name(place)),
-                self.weight(place),
-                self._rise(place),
-                self._began(place),
-            )
-            for place in listed[:MOST_SHOWN]
-        ]
+        rows = [self._row(place) for place in listed[:MOST_SHOWN]]
+        blank = dict.fromkeys(("weight", "rise", "began"))
         if len(listed) > MOST_SHOWN:
-            rows.append(HeadRow(f"{len(listed) - MOST_SHOWN} more", "at one of these"))
+            more = f"{len(listed) - MOST_SHOWN} more"
+            rows.append({"head": more, "looks_at": "at one of these"} | blank)
         if len(others) > 1:
-            most = f"most: {head_name(*others[0])}"
-            rise = self._rise(others[0])
-            note = "" if rise is None else most
-            rows.append(HeadRow(f"{len(others)} heads", job(""), None, rise, note))
+            row = {"head": f"{len(others)} heads", "looks_at": job("")} | blank
+            if "ablation" in self.to_numpy():
+                row["rise"] = self._row(others[0])["rise"]
+                row["began"] = f"most: {head_name(*others[0])}"
+            rows.append(row)
         return rows
+
+    def _measured(self, measure: Measure, place: tuple[int, int]) -> dict[str, Any]:
+        """A measure of a head, with its standard error and its value for uniform attention."""
+        title = measure.title
+        if measure.offsets is not None:
+            title = job(str(back_names(measure.offsets)[place]))
+        return {
+            "head": head_name(*place),
+            "measure": title,
+            "value": float(measure.values[place]),
+            "error": float(measure.errors[place]),
+            "uniform": float(measure.uniform_values[place]),
+        }
 
     def facts(self, all: bool = False) -> dict[str, str]:
         if not all:
             return {}
-        meanings = {
-            part.title: part.explained
-            for measure in self.measures
-            for part in measure.every
-            if part.explained
-        }
+        meanings = {measure.title: measure.explained for measure in self.measures}
         return {**meanings, "error": "standard error", "names": RULE}
 
     def sentence(self, all: bool = False) -> str:
@@ -228,25 +215,24 @@ class Survey(Arrays, Result):
 
     def record(self) -> dict[str, Any]:
         """What was measured, and what the measures are."""
-        every = [part for measure in self.measures for part in measure.every]
         return {
             "text": self.text,
             "windows": self.windows,
             "characters": self.characters,
             "rule": RULE,
-            "measures": {m.name: {"title": m.title, "explained": m.explained} for m in every},
+            "measures": {
+                measure.name: {"title": measure.title, "explained": measure.explained}
+                for measure in self.measures
+            },
         }
 
     def save(self, path: str | Path) -> Path:
-        """Writes a figure (.svg, .pdf or .png: bars of each head's weight on what it looks at, and
+        """Writes a figure (.svg, .pdf, .png: bars of each head's weight on what it looks at, and
         of the loss without it), or the rows (.csv, .json). Raises ConfigError for another ending
         and without matplotlib, StorageError.
         """
         target = Path(path)
-        form = target.suffix.lower().removeprefix(".")
-        require(
-            form in FILE_FORMS, "path", f"{target.name} does not end in {', '.join(FILE_FORMS)}"
-        )
+        form = named_form(target, FILE_FORMS)
         if form in ("csv", "json"):
             data = (self.to_csv() if form == "csv" else self.to_json()).encode()
         else:
@@ -259,19 +245,12 @@ class Survey(Arrays, Result):
         """The figure as a file's content. form: svg, pdf or png. Raises ConfigError."""
         from gpt.show.figure import bars_figure
 
-        ranking = self.ranking()
-        labels = [f"{head_name(*place)}  {job(self._name(place))}" for place in ranking]
-        bars = {"weight there": [self.weight(place) for place in ranking]}
+        rows = [self._row(place) for place in self.ranking()]
+        labels = [f"{row['head']}  {row['looks_at']}" for row in rows]
+        bars = {"weight there": [row["weight"] for row in rows]}
         if "ablation" in self.to_numpy():
-            bars["loss without it (nats)"] = [self._rise(place) for place in ranking]
+            bars["loss without it (nats)"] = [row["rise"] for row in rows]
         return bars_figure(labels, bars, f"heads on {self.measured}", form)
-
-
-def _back(measure: Measure, place: tuple[int, int]) -> str:
-    """The name of a head that attends a fixed number of characters back."""
-    assert measure.offsets is not None
-    offset = int(measure.offsets[place])
-    return "previous" if offset == 1 else f"{offset} back"
 
 
 def survey(
@@ -290,10 +269,10 @@ def survey(
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
     length, H = windows.shape[1] - 1, config.n_head
-    # Four matrices for each head, and a layer's measures in float64; or the forward passes of an
-    # ablation.
-    ablated = MATRICES * cores() if ablation else 0
-    matrices = max((4 * config.n_layer + 6.25) * H + 4, ablated * H)
+    # Matrices of all stages, or of the weights and a layer's measures in float64, or of an
+    # ablation's forward passes.
+    ablated = MATRICES * cores() * H if ablation else 0
+    matrices = max((4 * config.n_layer + 1) * H, (config.n_layer + 6) * H + 4, ablated)
     rows = 10 * config.n_layer * config.n_embd
     advice = "give a text of at most"
     require_memory("measuring", length, lambda n: 4 * n * (matrices * n + rows), advice)
@@ -301,20 +280,19 @@ def survey(
     # the ablation of a head costs half of one.
     first = 2 / (2 + (config.n_layer * H / 2 if ablation else 0))
 
-    def maps() -> Iterator[AttentionMap]:  # one at a time, as all stages of a window are large
+    def read() -> Iterator[tuple[Ids, list[Array]]]:  # one at a time, as the stages are large
         for number, window in enumerate(windows):
-            yield AttentionMap("", window[:-1], reader.stages(window[:-1]), ())
+            yield window[:-1], [stages.weights for stages in reader.stages(window[:-1])]
             done(first * (number + 1) / len(windows))
 
-    measures = measure_heads(maps())
+    measures = measure_heads(read())
     words = [n for n, character in enumerate(vocabulary.characters) if character.isalnum()]
-    if found := induction(reader, windows[np.isin(windows, words)]):
+    if synthetic := induction(reader, windows[np.isin(windows, words)]):
         after = 1 + [measure.name for measure in measures].index("induction")
-        measures.insert(after, found)
+        measures.insert(after, synthetic)
     if ablation:
-        texts = Texts.of_windows(windows)
         measures.append(
-            ablate(reader, texts, ablation, lambda share: done(first + share * (1 - first)))
+            ablate(reader, windows, ablation, lambda share: done(first + share * (1 - first)))
         )
     set_heads = min(H, config.previous_heads)
     return Survey(tuple(measures), len(windows), length, text, set_heads)
@@ -331,3 +309,122 @@ def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[A
     count = min(most, (len(ids) - 1) // length)
     starts = np.linspace(0, len(ids) - 1 - length, count).astype(np.int64)
     return np.stack([ids[start : start + length + 1] for start in starts])
+
+
+def ablate(
+    reader: Reader,
+    windows: Ids,
+    how: Ablation,
+    done: Done = lambda share: None,
+    seed: int = 0,
+) -> Measure:
+    """How much the loss of (N, T + 1) windows rises without each head, in nats per character, with
+    paired standard errors over windows.
+
+    how: the replacement of the head's output. mean: its mean over all characters of all windows.
+    resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
+    the window, the same for all heads. Raises TextError for resampling with a single window.
+    """
+    parts = _replacement_parts(reader, windows, how, seed)
+    layers, heads = reader.config.n_layer, reader.config.n_head
+    rises = np.zeros((len(windows), layers, heads))
+    for layer, head in np.ndindex(layers, heads):
+        works = [partial(part.rise, layer, head) for part in parts]
+        rises[:, layer, head] = np.concatenate(map_on_cores(call, works))
+        done((layer * heads + head + 1) / (layers * heads))
+    explained = (
+        f"rise of the loss without the head (its output replaced by {REPLACED_BY[how]}), nats/char"
+    )
+    means, errors = rises.mean(axis=0), standard_errors(rises)
+    return Measure("ablation", "Δloss", explained, means, errors, 0.0, len(rises))
+
+
+def mean_contexts(reader: Reader, windows: Ids) -> Array:
+    """(L, H, D) mean output of each head over all characters of (N, T + 1) windows, which replaces
+    the output for "mean".
+    """
+    return _mean([_Part(reader, part, False) for part in _divided(windows, reader.config)])
+
+
+def other_windows(N: int, seed: int) -> Ids:
+    """(N,) another window for each window, in a random order in which each occurs once.
+
+    Raises TextError if N is 1.
+    """
+    if N < 2:
+        raise TextError("resample needs two windows; give a longer text or more `windows`")
+    order = np.random.default_rng(seed).permutation(N)
+    others = np.empty_like(order)
+    others[order] = np.roll(order, 1)
+    return others
+
+
+def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
+    """The windows in parts: one for each core, or more if memory requires it."""
+    size = min(windows_at_once(config), math.ceil(len(windows) / cores()))
+    return [windows[n : n + size] for n in range(0, len(windows), size)]
+
+
+def _replacement_parts(reader: Reader, windows: Ids, how: Ablation, seed: int) -> list[_Part]:
+    """All windows in parts; each part knows what replaces the output of each head; see `ablate`."""
+    others = other_windows(len(windows), seed) if how == "resample" else None
+    parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
+    ends = np.cumsum([len(part.ids) for part in parts])[:-1]
+    for layer, mean in enumerate(_mean(parts)[:, :, None]):  # (H, 1, D)
+        outputs: list[Array] = [mean if how == "mean" else np.zeros_like(mean)] * len(parts)
+        if others is not None:
+            outputs = np.split(np.concatenate([p.contexts[layer] for p in parts])[others], ends)
+        for part, output in zip(parts, outputs, strict=True):
+            part.replaced.append(output)
+    return parts
+
+
+def _mean(parts: Sequence[_Part]) -> Array:
+    """(L, H, D) mean output of each head over all characters of all windows."""
+    characters = sum(part.ids.size for part in parts)
+    mean: Array = np.sum([part.sums for part in parts], axis=0) / characters
+    return mean
+
+
+class _Part:
+    """Some windows computed by the whole model: the input of each layer, and the losses.
+
+    sums: for each layer, (H, D) the heads' outputs added over all characters. contexts: (B, H, T,
+    D) their outputs, if needed. replaced: what replaces them in each layer, an array that
+    broadcasts to their shape.
+    """
+
+    def __init__(self, reader: Reader, windows: Ids, needed: bool) -> None:
+        self.reader, self.ids, self._targets = reader, windows[:, :-1], windows[:, 1:]
+        self.sums, self.contexts, self._streams = list[Array](), list[Array](), list[Array]()
+        self.replaced = list[Array]()
+        x = reader.embed(self.ids)
+        # With any hook numpy computes, so a comparison with replaced stages is exact even if a
+        # device computes other forward passes.
+        unchanged: Hook = lambda name, layer, stage: stage  # noqa: E731
+        for layer in range(reader.config.n_layer):
+            self._streams.append(x)
+            stages = reader.block(x, layer, unchanged)
+            x, context = stages["resid_post"], stages["context"]
+            self.sums.append(context.sum(axis=(0, 2), dtype=np.float64))
+            if needed:
+                self.contexts.append(context)
+        self._losses = self._loss(x)
+
+    def rise(self, layer: int, head: int) -> Array:
+        """(B,) how much each window's loss rises, in nats per character, without a head."""
+
+        def hook(name: str, at: int, stage: Array) -> Array:
+            if (name, at) == ("context", layer):
+                stage[:, head] = self.replaced[layer][..., head, :, :]
+            return stage
+
+        later = range(layer, self.reader.config.n_layer)
+        x = self.reader.blocks(self._streams[layer], later, hook)
+        return self._loss(x) - self._losses
+
+    def _loss(self, x: Array) -> Array:
+        """(B, T, C) output of the last layer -> (B,) mean nats of each window's targets."""
+        logits = self.reader.logits(self.reader.final_norm(x))
+        nats = surprisals(logits, self._targets).astype(np.float64)
+        return nats.mean(axis=-1)  # type: ignore[no-any-return]

@@ -19,8 +19,8 @@ from gpt.config.fields import require
 from gpt.errors import TextError
 from gpt.heads.attention_map import require_fits
 from gpt.heads.contributions import Part, contributions
+from gpt.heads.measures import head_name
 from gpt.heads.next_character import ids_to_continue, quoted_end
-from gpt.heads.places import head_name
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities
@@ -34,15 +34,6 @@ SUMS = ("head", "ffn")  # parts that are sums themselves
 KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
 
 
-@dataclass(frozen=True)
-class PartRow:
-    """A part as people see it. reads: the characters from which a head takes most."""
-
-    part: str
-    adds: float
-    reads: str = ""
-
-
 @dataclass(frozen=True, repr=False)
 class Why(Arrays, Result):
     """What each of P parts adds to a character's logit, or to the difference of two logits.
@@ -52,7 +43,7 @@ class Why(Arrays, Result):
     attends to adds, or (U,) what each unit adds; they sum to the part. scale: the number by which
     the last norm divides, which is held. characters: the K = 1 or 2 characters that are compared.
     probabilities: (K,), as the GPT predicts them. same: minus the logarithm of the sum of
-    exp(logit) over all characters. text: what the GPT has read. checks: whether the sums are right,
+    exp(logit) over all characters. text: what the GPT has read. checks: whether the sum is right,
     and how far the logits of the float32 model are from those shown.
     """
 
@@ -73,10 +64,6 @@ class Why(Arrays, Result):
         Column("reads", "from"),
     )
 
-    def __repr__(self) -> str:
-        largest = part_name(self.parts[self._order[0]])
-        return f"<Why {self._logits} = {self.logit:.4f}: {len(self.parts)} parts, most {largest}>"
-
     @property
     def title(self) -> str:
         """What follows, and which part adds most to it."""
@@ -93,17 +80,16 @@ class Why(Arrays, Result):
         most = part_name(self.parts[best])
         return f"{begin}, mostly because of {most}; of the heads, {name} adds most: it {looks}"
 
-    def shown(self, all: bool = False) -> list[PartRow]:
+    def shown(self, all: bool = False) -> list[dict[str, Any]]:
         """The parts that add or subtract most, the others together, and the sum."""
-        order = self._order if all else self._order[:SHOWN]
-        rows = [
-            PartRow(part_name(self.parts[n]), float(self.values[n]), self._reads(n, all))
-            for n in order
-        ]
-        if rest := self._order[len(order) :]:
-            rows.append(PartRow(counted(len(rest), "other part"), float(self.values[rest].sum())))
-        rows.append(PartRow("sum", float(self.values.sum()), f"{self._logits}, in nats"))
-        return rows
+        ranking = np.argsort(-np.abs(self.values), kind="stable").tolist()
+        listed = ranking if all else ranking[:SHOWN]
+        logits = " − ".join(f"logit of {quoted(character)}" for character in self.characters)
+        lines = [(part_name(self.parts[n]), self.values[n], self._reads(n, all)) for n in listed]
+        if others := ranking[len(listed) :]:
+            lines.append((counted(len(others), "other part"), self.values[others].sum(), ""))
+        lines.append(("sum", self.values.sum(), f"{logits}, in nats"))
+        return [{"part": part, "adds": float(adds), "reads": reads} for part, adds, reads in lines]
 
     def sentence(self, all: bool = False) -> str:
         if not all:
@@ -142,35 +128,25 @@ class Why(Arrays, Result):
             "checks": [check.record for check in self.checks],
         }
 
-    @property
-    def _logits(self) -> str:
-        """ "logit of 'e' − logit of 'a'"."""
-        return " − ".join(f"logit of {quoted(character)}" for character in self.characters)
-
-    @property
-    def _order(self) -> list[int]:
-        """The parts' numbers, those that add or subtract most first."""
-        return np.argsort(-np.abs(self.values), kind="stable").tolist()  # type: ignore[no-any-return]
-
     def _sources(self, number: int) -> Array:
         """What the characters or units of a part add."""
         return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
 
     def _reads(self, number: int, all: bool) -> str:
-        """The characters from which a head takes most; for `all`, what each of them adds."""
+        """The character from which a head takes most; for `all`, what several of them add."""
         if self.parts[number].kind != "head":
             return ""
         values = self._sources(number)
         order = np.argsort(-np.abs(values), kind="stable").tolist()
         if not all:
             return self._described(order[0])
-        named = [
+        items = [
             f"{place} {quoted(self.text[place])} {signed_number(values[place], 3)}"
             for place in order[:MOST_SOURCES]
         ]
         if rest := order[MOST_SOURCES:]:
-            named.append(f"rest {signed_number(values[rest].sum(), 3)}")
-        return " · ".join(named)
+            items.append(f"rest {signed_number(values[rest].sum(), 3)}")
+        return " · ".join(items)
 
     def _described(self, place: int) -> str:
         """A character that a head reads, in words."""
@@ -195,44 +171,33 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
     asked = _asked(vocabulary, config, int(expected.argmax()))
     exact = reader.in_float64()
     layers = exact.stages(ids)
-    found = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
+    parts = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
     scores = exact.logits(exact.final_norm(layers[-1].resid_post))[-1]  # (V,)
-    same = -float(np.logaddexp.reduce(scores))
-    sums = [n for n, part in enumerate(found.parts) if part.kind in SUMS]
-    summed = np.stack([each.sum(axis=-1) for each in found.sources], axis=-1)  # (K, sums)
-    apart = float(np.abs(summed - found.values[-1][:, sums]).max())
     rounding = float(np.abs(scores[asked] - logits[0, asked]).max())
-    checks = (
-        found.check,
-        Check("the same in float32", rounding),
-        Check("characters and units sum to their part", apart, found.check.bound, detail=True),
-    )
     return Why(
-        parts=found.parts,
-        values=_difference(found.values[-1]),
-        sources=tuple(map(_difference, found.sources)),
-        logit=float(_difference(found.logits[-1])),
-        scale=found.scale,
+        parts=parts.parts,
+        values=_difference(parts.values[-1]),
+        sources=tuple(map(_difference, parts.sources)),
+        logit=float(_difference(parts.logits[-1])),
+        scale=parts.scale,
         characters=tuple(vocabulary.characters[token] for token in asked),
         probabilities=expected[asked],
-        same=same,
-        checks=checks,
+        same=-float(np.logaddexp.reduce(scores)),
+        checks=(parts.check, Check("the same in float32", rounding)),
         text=vocabulary.decode(ids),
     )
 
 
 def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
     """The ids of the one or two characters. Raises ConfigError, TextError."""
-    asked = []
+    asked = [likeliest] if config.char is None else []
     for name, character in (("char", config.char), ("against", config.against)):
-        if character is None:
-            asked += [likeliest] * (name == "char")
-            continue
-        token = vocabulary.id_of(vocabulary.read(character, "fold").text)
-        require(token >= 0 or len(character) == 1, name, f"{character!r} is not one character")
-        if token < 0:
-            raise TextError(f"`{name}`: the model does not know {character!r}")
-        asked.append(token)
+        if character is not None:
+            token = vocabulary.id_of(vocabulary.read(character, "fold").text)
+            require(token >= 0 or len(character) == 1, name, f"{character!r} is not one character")
+            if token < 0:
+                raise TextError(f"`{name}`: the model does not know {character!r}")
+            asked.append(token)
     require(len({*asked}) == len(asked), "against", "this is `char` itself; name another one")
     return asked
 

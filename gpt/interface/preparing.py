@@ -324,7 +324,7 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
     model.mixture = trainer.counting.mixture(trainer.kept, trainer.device, step)
     release_memory()  # frees what the check took
-    text = model.sample(length=SAMPLE_LENGTH)
+    text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})
     return Sampled(step, text)
 

@@ -51,11 +51,12 @@ if TYPE_CHECKING:
     from gpt.heads.why import Why
     from gpt.model import GPT
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty
+    from gpt.reading.novelty import Novelty, Passages
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
     from gpt.reading.weights import Weights
+    from gpt.reading.writing import Sample
     from gpt.storage.overview import Curve, Runs
 
     OtherModel: TypeAlias = "TrainedGPT | str | Path"
@@ -75,15 +76,17 @@ class _Question(Options):
 class SampleCall(SampleConfig):
     """The arguments of TrainedGPT.sample."""
 
-    prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
+    prompt: Annotated[str | Sequence[str], Meta()] = field(default="", kw_only=False)
     stop: Annotated[Sequence[str], Meta()] = ()
     unknown: OnUnknown = "fold"
+    data: str | Path = "data"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneSampleCall(SampleCall):
     """The arguments for a single text, for type checkers."""
 
+    prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
     n: Literal[1] = 1
 
 
@@ -140,6 +143,7 @@ class TrainedGPT:
         self.stored, self.checkpoint = stored, checkpoint
         self.config, self.vocabulary = stored.config, stored.vocabulary
         self.name, self.device = name or stored.name, device
+        self._passages: dict[tuple[Path, int], Passages] = {}
 
     def on(self, device: str) -> TrainedGPT:
         """The same model on "cpu", or on a device that torch uses.
@@ -268,29 +272,36 @@ class TrainedGPT:
 
         @overload
         @takes(OneSampleCall)
-        def sample(self, call: OneSampleCall) -> str: ...
+        def sample(self, call: OneSampleCall) -> Sample: ...
 
         @overload
         @takes(SampleCall)
-        def sample(self, call: SampleCall) -> str | list[str]: ...
+        def sample(self, call: SampleCall) -> Sample | list[Any]: ...
 
     @takes(SampleCall)
-    def sample(self, call: SampleCall) -> str | list[str]:
+    def sample(self, call: SampleCall) -> Sample | list[Any]:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
-        sample -n` does.
+        sample -n` does; for a list of prompts, a list with one of these for each.
 
-        The text ends before the first of the texts in `stop`. Notes on unknown characters are
-        logged. Raises TextError for a character that is still unknown, ConfigError for an option
-        out of range, OutOfMemory for texts that do not fit this machine's memory.
+        A text has its `seed`, with which it is written again; `new`, what follows the prompt; and
+        `ended`: "length", "stop", or "copies" if only copies were left to write. It ends before the
+        first of the texts in `stop`. data: the folder of the encoded corpora. Notes on unknown
+        characters are logged. Raises TextError for a character that is still unknown, ConfigError
+        for an option out of range, OutOfMemory for texts that do not fit this machine's memory.
         """
-        from gpt.reading.sampler import GrowingTexts, Sample
+        from gpt.reading.writing import Writing
 
-        prompt = self.known_text(call.prompt, call.unknown)
-        growing = GrowingTexts(call.n)
-        for gained in self.stream(prompt, call, call.stop):
-            growing.add(gained)
-        texts: list[str] = [Sample(prompt, growing.text(number)) for number in range(call.n)]
-        return texts if call.n > 1 else texts[0]
+        prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
+        stream = partial(self.stream, stop=call.stop, unknown=call.unknown, data=Path(call.data))
+        writing = Writing(partial(stream, config=call), prompts)
+        for _ in writing.pieces():
+            pass
+        if writing.failures:
+            raise writing.failures[0]
+        samples: list[Any] = writing.samples
+        if call.n > 1:
+            samples = [samples[at : at + call.n] for at in range(0, len(samples), call.n)]
+        return samples[0] if prompts is not call.prompt else samples
 
     def stream(
         self,
@@ -298,19 +309,33 @@ class TrainedGPT:
         config: SampleConfig,
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
+        data: Path = Path("data"),
+        note: Callable[[str], object] = log_note,
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
-        Raises TextError; OutOfMemory for more samples than fit this machine's memory; ValueError
-        if a text of `stop` is empty.
+        Raises TextError, also if `avoid_copies` needs the training text and it is missing from
+        `data`; OutOfMemory for more samples than fit this machine's memory; ValueError if a text of
+        `stop` is empty.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        known = self.known_text(prompt, unknown)
+        known = self.known_text(prompt, unknown, note=note)
         require_memory(self.config, config.n, len(prompt) + config.length)
+        copies = self._copies(config.avoid_copies, data, note) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
-        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture)
+        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies)
+
+    def _copies(self, most: int, data: Path, note: Callable[[str], object]) -> Passages:
+        """The passages of the training text with one character more than `most`."""
+        from gpt.interface.evaluating import text_to_search
+        from gpt.reading.novelty import Passages
+
+        if (data, most) not in self._passages:
+            train = text_to_search(self, data, "`avoid_copies`", note)
+            self._passages[data, most] = Passages(train, most + 1)
+        return self._passages[data, most]
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
@@ -441,11 +466,11 @@ class TrainedGPT:
         names of stages (docs/heads.md); None: all but head_output. layers: None: all.
 
         patch replaces stages; everything after them is computed from the new values. Its keys are
-        those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
-        all; a position or text may be a range. A value is a number, an array that broadcasts to
-        acts[key] of all layers, or a function that gets this array for one layer and returns one of
-        the same shape. If texts differ in length, positions count from 0, and a function also gets
-        the padding at the texts' ends. docs/python.md has examples.
+        those of acts[key], (stage, layer, head, position), where parts that are left out mean all;
+        a position may be a range of several. A value is a number, an array that broadcasts to
+        acts[key] of all layers, or a function that gets this array for one layer and returns such
+        an array. If texts differ in length, positions count from 0, and a function also gets the
+        padding at the texts' ends. docs/python.md has examples.
 
         Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory before it computes what does not fit.
@@ -467,11 +492,12 @@ class TrainedGPT:
     def _plan(
         self, texts: Texts | None, names: Any, layers: Any, patch: Any, unknown: Unknown
     ) -> ActivationPlan:
-        from gpt.heads.activations import plan_activations
+        from gpt.heads.activations import ActivationPlan, pad_texts
 
         if texts is None:
             texts = self.text_or_example(None)
-        return plan_activations(self.reader, self.vocabulary, texts, names, layers, patch, unknown)
+        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
+        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths)
 
     @cached_property
     def weights(self) -> Weights:
@@ -548,8 +574,8 @@ class TrainedGPT:
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:
-    """Opens a folder of runs (the newest run), a run, a checkpoint's folder, or a model file; if no
-    such path exists, the run of this name in checkpoints/.
+    """Opens a folder of runs (the pinned run, otherwise the newest), a run, a checkpoint's folder,
+    or a model file; if no such path exists, the run of this name in checkpoints/.
 
     step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
     compute logits and stages with torch; if they fail or do not reproduce the probe, the CPU does.
@@ -579,8 +605,8 @@ def runs(checkpoints: str | Path = "checkpoints", names: Sequence[str] = ()) -> 
 def find_model(
     checkpoints: Path, run: str | None, step: str | SupportsIndex = "best"
 ) -> TrainedGPT:
-    """The run named `run` in `checkpoints`, or the newest if it is None. If no run has that name,
-    `run` may be the path of a run, of a checkpoint's folder or of a model file.
+    """The run named `run` in `checkpoints`; None: the pinned one, otherwise the newest. If no run
+    has that name, `run` may be the path of a run, of a checkpoint's folder or of a model file.
 
     Raises CheckpointError, ConfigError.
     """

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
-from gpt.heads.ablation import Texts, mean_contexts
-from gpt.heads.survey import spread_windows
+from gpt.heads.survey import mean_contexts, spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.probe import allowed_in_float32
@@ -43,7 +42,7 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
     tensors = rounded(stored.tensors, bits)
     reader = Reader(stored.config, {name: as_float32(each) for name, each in tensors.items()})
     windows = spread_windows(ids, stored.config.block_size, WINDOWS)
-    means = mean_contexts(reader, Texts.of_windows(windows))
+    means = mean_contexts(reader, windows)
     return {
         "config": config_record(stored.config),
         "manifest": [{"name": name, "shape": each.shape} for name, each in tensors.items()],

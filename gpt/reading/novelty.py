@@ -1,4 +1,5 @@
-"""Measures how much of a text is copied: its longest passage that also stands in another text.
+"""How much of a text is copied: its longest passage that also stands in another text. And which
+characters would copy a passage.
 
 Passages of one length are found by their hashes (Karp & Rabin 1987), the longest length by binary
 search. Uses ids, no model and no files.
@@ -127,6 +128,31 @@ class _Search:
                 text = self._texts[number][start : start + length]
                 return Copy(text, start, at, int(times[start]))
         return Copy()
+
+
+class Passages:
+    """All passages of `length` characters of a text, found by their hashes."""
+
+    def __init__(self, text: Ids, length: int) -> None:
+        hashes, self.length = _Hashes(text), length
+        count = hashes.count(length)
+        parts = [
+            hashes.of(begin, min(begin + CHUNK, count), length) for begin in range(0, count, CHUNK)
+        ]
+        self._known = np.concatenate([*parts, np.array([2**64 - 1], np.uint64)])
+        self._known.sort()
+        self._powers = _power(BASE, np.arange(1, length + 1)) if count else None
+
+    def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
+        """(kinds,) whether each id, written after these, would complete a passage."""
+        begin = len(text) - self.length + 1
+        if self._powers is None or begin < 0:
+            return np.zeros(kinds, bool)
+        before = np.array(text[begin:], np.uint64) + np.uint64(1)
+        ids = np.arange(1, kinds + 1, dtype=np.uint64)
+        hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
+        found: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
+        return found
 
 
 class _Hashes:

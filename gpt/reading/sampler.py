@@ -1,4 +1,4 @@
-"""From logits to characters: filters, drawing, the window, stop strings, generated texts.
+"""From logits to characters: filters, drawing, the window, stop strings.
 
 Works with any decoder that offers `start` and `step`, numpy's or torch's. Yields; never prints.
 
@@ -9,26 +9,33 @@ serve for `hop` characters before they are computed again. What is drawn depends
 seed and how many characters were drawn before, not on which part of the text was the prompt. A hop
 of a quarter predicts no better: the second half of a window is worth less than 0.001 nats
 (benchmarks/LOG.md).
+
+Going back. `avoid_copies` forbids characters that would complete a copied passage. Where the other
+characters together have less than LEAST of the probability, the text would break in the middle of a
+word, so the sample goes back to an earlier character and draws another one there.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig, Shaping
-from gpt.devices import available_memory
-from gpt.errors import OutOfMemory
+from gpt.config.fields import require
+from gpt.config.sample import seed_of
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
+    from gpt.reading.novelty import Passages
 
 Probabilities = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]
@@ -127,39 +134,149 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-def sample_ids(
-    decoder: Decoder, prompt: Ids, config: SampleConfig, mixture: Mixture | None = None
-) -> Iterator[Ids]:
-    """(n,) prompt ids -> yields up to config.length times (config.n,) next ids, one for each
-    sample.
+class Repetition:
+    """Lowers the logits of characters that would repeat a passage of the last REACH characters:
+    by `penalty` for each repeated character from the SHORTEST-th on.
+
+    A penalty on single characters (Keskar et al. 2019) would ban frequent letters; this one is for
+    passages (after DRY, p-e-w 2024).
+    """
+
+    REACH, SHORTEST, LONGEST = 1000, 6, 64
+
+    def __init__(self, penalty: float, prompt: Ids, count: int) -> None:
+        self._penalty = penalty
+        self._past: Ids = np.tile(prompt[-self.REACH :].astype(np.int64), (count, 1))
+
+    def lower(self, scores: Array) -> Array:
+        """(B, V) logits -> lowered ones."""
+        past = self._past
+        repeated = np.zeros(past.shape)  # characters before each one that also end the text
+        same = np.ones(past.shape, bool)
+        for back in range(1, min(self.LONGEST, past.shape[1])):
+            same[:, :back] = False
+            same[:, back:] &= past[:, :-back] == past[:, -back, None]
+            if not same.any():
+                break
+            repeated += same
+        lengths = np.zeros(scores.shape)
+        np.maximum.at(lengths, (np.arange(len(past))[:, None], past), repeated + 1)
+        return scores - self._penalty * (lengths - self.SHORTEST + 1).clip(min=0)
+
+    def append(self, ids: Ids) -> None:
+        """Adds the (B,) characters that were drawn."""
+        self._past = np.concatenate((self._past, ids[:, None]), axis=1)[:, -self.REACH :]
+
+
+def next_scores(
+    decoder: Decoder,
+    prompt: Ids,
+    config: SampleConfig,
+    mixture: Mixture | None,
+    banned: Sequence[int],
+) -> Generator[Array, Ids, None]:
+    """(n,) prompt ids -> yields (B, vocab_size) logits of the next characters; is sent the (B,) ids
+    that were drawn. banned: ids that must not be drawn.
 
     Keeps only a window of the text in memory. Raises ConfigError if `config.only` asks for a
     counting expert and the model has none.
     """
-    counting = None
+    counting = repetition = None
     if mixture is not None or config.only == "counting":
         from gpt.counting.mixture import counting_streams
 
         counting = counting_streams(mixture, prompt, config.only, config.n)
+    if config.repetition:
+        repetition = Repetition(config.repetition, prompt, config.n)
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)  # where the window begins in the text
     held = len(prompt) - begin
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # one more than the window
     window[:, :held] = prompt[begin:]
-    streams = [uniforms(config.seed, sample) for sample in range(config.n)]
     moved = True
-    for _ in range(config.length):
+    while True:
         if move := window_start(begin + held, block_size) - begin:
             window[:, : held - move] = window[:, move:held].copy()
             begin, held, moved = begin + move, held - move, True
         logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
         scores = logits if counting is None else counting.scores(logits)
-        chances = np.array([next(stream) for stream in streams])
-        window[:, held] = draw(probabilities(scores, config), chances)
+        if repetition is not None:
+            scores = repetition.lower(scores)
+        if banned:
+            scores = scores.copy()
+            scores[:, banned] = -np.inf
+        ids = yield scores
+        window[:, held] = ids
         if counting is not None:
-            counting.append(window[:, held])
+            counting.append(ids)
+        if repetition is not None:
+            repetition.append(ids)
         held, moved = held + 1, False
-        yield window[:, held - 1].copy()
+
+
+def sample_ids(
+    decoder: Decoder,
+    prompt: Ids,
+    config: SampleConfig,
+    mixture: Mixture | None = None,
+    banned: Sequence[int] = (),
+) -> Iterator[Ids]:
+    """Yields up to config.length times (config.n,) next ids, one for each sample. See
+    `next_scores`.
+    """
+    texts, seed = next_scores(decoder, prompt, config, mixture, banned), seed_of(config)
+    streams = [uniforms(seed, sample) for sample in range(config.n)]
+    ids: Any = None  # to start the generator
+    for _ in range(config.length):
+        scores = texts.send(ids)
+        chances = np.array([next(stream) for stream in streams])
+        ids = draw(probabilities(scores, config), chances)
+        yield ids
+
+
+LEAST = 0.1  # of the probability; where less is left, the text would break within a word
+TRIES = 1000  # steps back, until the sample ends
+
+
+def sample_new_ids(
+    begin: Callable[[Ids], Generator[Array, Ids, None]],
+    prompt: Ids,
+    config: SampleConfig,
+    copies: Passages,
+    stream: Iterator[float],
+) -> Iterator[int]:
+    """The ids of one sample, without any of `copies` in what is new (see Going back above). Ends
+    early if only copies are left to write. begin: starts `next_scores` after a text.
+
+    Yields an id when it can no longer change, which is a passage's length later.
+    """
+    text, first, tries, ids = prompt.tolist(), len(prompt), 0, None
+    texts: Any = begin(prompt)
+    #: Of each character that may still change: the logits of what may stand there, and the model's
+    #: probabilities.
+    places = list[tuple[Probabilities, Probabilities]]()
+    while len(text) < first + config.length and tries < TRIES:
+        scores = texts.send(ids).astype(np.float64)
+        chances = probabilities(scores, Shaping(temperature=1))[0]
+        new = text[max(first, len(text) - copies.length) :]
+        scores[:, copies.completed_by(new, len(chances))] = -np.inf
+        went_back = False
+        while chances[np.isfinite(scores[0])].sum() < LEAST:
+            if not places:
+                return
+            scores, chances = places.pop()
+            scores[:, text.pop()] = -np.inf
+            went_back, tries = True, tries + 1
+        ids = draw(probabilities(scores, config), np.array([next(stream)]))
+        text += ids.tolist()
+        places.append((scores, chances))
+        if went_back:
+            texts, ids = begin(np.array(text)), None
+        if len(places) > copies.length:
+            del places[0]
+            tries = 0
+            yield text[-copies.length - 1]
+    yield from text[len(text) - len(places) :]
 
 
 def start_character(vocabulary: Vocabulary) -> str:
@@ -173,11 +290,13 @@ def start_character(vocabulary: Vocabulary) -> str:
 class StopFilter:
     """Passes characters on until a stop string is complete; the stop string is not passed on.
 
-    stop: the stop string that has occurred.
+    stop: the stop string that has occurred. keep: pass it on as well. ended: why the sample ends:
+    "length", "stop", or "copies", if it could only copy.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], keep: bool = False) -> None:
         self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest matches
+        self._keep, self.ended = keep, "length"
         self._held = ""  # text that may become a stop string
         self.stop: str | None = None
 
@@ -190,8 +309,8 @@ class StopFilter:
         text = self._held + character
         for stop in self._stops:
             if text.endswith(stop):
-                self.stop, self._held = stop, ""
-                return text[: -len(stop)]
+                self.stop, self.ended, self._held = stop, "stop", ""
+                return text if self._keep else text[: -len(stop)]
         ends = (text[at:] for at in range(len(text) + 1))
         self._held = next(end for end in ends if any(stop.startswith(end) for stop in self._stops))
         return text.removesuffix(self._held)
@@ -225,8 +344,10 @@ class Decoders:
 class Samples(Iterator[list[str]]):
     """The new text of each of the config.n samples, step by step ("" for a stopped one).
 
-    decoding: lends a decoder until the samples are complete or dropped. Raises TextError for a
-    prompt with an unknown character, ValueError if one of `stops` is empty.
+    decoding: lends a decoder until the samples are complete or dropped. copies: what they must not
+    have; they are then written one after the other. seed: the one that they use. Raises TextError
+    for a prompt with an unknown character, ValueError if one of `stops` is empty, ConfigError if
+    all characters are banned.
     """
 
     def __init__(
@@ -237,12 +358,22 @@ class Samples(Iterator[list[str]]):
         config: SampleConfig,
         stops: Sequence[str] = (),
         mixture: Mixture | None = None,
+        copies: Passages | None = None,
     ) -> None:
         if not all(stops):
             raise ValueError("stop: an empty text would stop before anything is written")
+        banned = [vocabulary.id_of(each) for each in set(config.ban or "")]
+        banned = [token for token in banned if token >= 0]
+        require(
+            len(banned) < len(vocabulary), "ban", "these are all characters that the model knows"
+        )
         ids = vocabulary.encode(prompt or start_character(vocabulary))
-        self._filters = [StopFilter(stops) for _ in range(config.n)]
-        self._steps = _texts(decoding, ids, config, mixture, vocabulary.characters, self._filters)
+        self.prompt, self.seed = prompt, seed_of(config)
+        config = replace(config, seed=self.seed)
+        self._filters = [StopFilter(stops, config.keep_stop) for _ in range(config.n)]
+        self._steps = _texts(
+            decoding, ids, config, mixture, banned, copies, vocabulary.characters, self._filters
+        )
 
     def __next__(self) -> list[str]:
         return next(self._steps)
@@ -252,64 +383,42 @@ class Samples(Iterator[list[str]]):
         """The stop string that ended each sample, or None."""
         return [gate.stop for gate in self._filters]
 
+    @property
+    def ended(self) -> list[str]:
+        """Why each sample ends; see StopFilter."""
+        return [gate.ended for gate in self._filters]
+
 
 def _texts(
     decoding: AbstractContextManager[Decoder],
     prompt: Ids,
     config: SampleConfig,
     mixture: Mixture | None,
+    banned: Sequence[int],
+    copies: Passages | None,
     characters: str,
     filters: Sequence[StopFilter],
 ) -> Iterator[list[str]]:
     """See Samples, which holds no other reference to the decoder: dropping it gives that back."""
     with decoding as decoder:
-        for ids in sample_ids(decoder, prompt, config, mixture):
+        if copies is not None:
+            one = replace(config, n=1)
+            begin = partial(next_scores, decoder, config=one, mixture=mixture, banned=banned)
+            for number, gate in enumerate(filters):
+                stream, count = uniforms(seed_of(config), number), 0
+                for token in sample_new_ids(begin, prompt, one, copies, stream):
+                    gained, count = [""] * config.n, count + 1
+                    gained[number] = gate.push(characters[token])
+                    yield gained
+                    if gate.stop:
+                        break
+                if count < config.length and not gate.stop:
+                    gate.ended = "copies"
+            yield [gate.flush() for gate in filters]
+            return
+        for ids in sample_ids(decoder, prompt, config, mixture, banned):
             pairs = zip(filters, ids.tolist(), strict=True)
             yield [gate.push(characters[token]) for gate, token in pairs]
             if all(gate.stop for gate in filters):
                 return
     yield [gate.flush() for gate in filters]
-
-
-#: Waiting texts may take the free memory divided by this: a complete text is copied several times,
-#: e.g. for JSON.
-MEMORY_DIVISOR = 8
-
-
-class Sample(str):
-    """A prompt with its continuation. prompt: how many of its characters are the prompt."""
-
-    prompt: int
-
-    def __new__(cls, prompt: str, continuation: str) -> Sample:
-        text = super().__new__(cls, prompt + continuation)
-        text.prompt = len(prompt)
-        return text
-
-    def __reduce__(self) -> tuple[type[Sample], tuple[str, str]]:
-        return Sample, (self[: self.prompt], self[self.prompt :])
-
-
-class GrowingTexts:
-    """n texts that grow together until they are complete: one byte per ASCII character."""
-
-    def __init__(self, n: int) -> None:
-        self._texts = [bytearray() for _ in range(n)]
-        memory = available_memory()
-        self._most = None if memory is None else memory // MEMORY_DIVISOR // n  # bytes of each text
-
-    def add(self, gained: Sequence[str]) -> None:
-        """Adds the new characters of each text. Raises OutOfMemory if the texts take more than
-        1/MEMORY_DIVISOR of the free memory; the texts stay.
-        """
-        for text, new in zip(self._texts, gained, strict=True):
-            text += new.encode("utf-8", "surrogatepass")
-        if self._most is not None and max(map(len, self._texts)) > self._most:
-            raise OutOfMemory(
-                f"out of memory: {len(self._texts):,} texts of {self._most:,} bytes wait until "
-                "they are complete; use a smaller `length` or `n`"
-            )
-
-    def text(self, number: int) -> str:
-        """One of the texts, as far as it has been written."""
-        return self._texts[number].decode("utf-8", "surrogatepass")

@@ -6,11 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpt import characters
+from gpt.errors import ConfigError
 from gpt.show.result import SCHEMA, Result, values_of
 from gpt.words import absent
 
@@ -59,6 +61,14 @@ def to_csv(result: Result) -> str:
     """A CSV line with the names, and one for each row; a cell is empty if its value is unknown."""
     names, rows = table_of(result)
     return csv_text([names, *round_floats(rows)])
+
+
+def named_form(path: Path, forms: Sequence[str]) -> Any:
+    """The one of these formats that a path's ending names. Raises ConfigError."""
+    form = path.suffix.lower().removeprefix(".")
+    if form not in forms:
+        raise ConfigError("path", f"{path.name} does not end in one of .{', .'.join(forms)}")
+    return form
 
 
 def to_frame(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:

@@ -157,7 +157,7 @@ class Result:
         return to_frame(*table_of(self))
 
     def _repr_html_(self) -> str:
-        from gpt.show.html import to_html
+        from gpt.show.terminal import to_html
 
         return to_html(self)
 

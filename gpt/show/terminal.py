@@ -1,4 +1,4 @@
-"""Draws results in a terminal, a pipe or a text file, with rich.
+"""Draws results in a terminal, a pipe, a text file or a notebook, with rich.
 
 Text is shown as it is, never as markup, and control characters are escaped here. A table that does
 not fit becomes lines "heading value" below each row's first cell, so that no number is ever cut.
@@ -40,6 +40,8 @@ BAR = 10  # cells of a bar for the value 1
 NARROWEST = 12  # cells of a column of texts
 GAP = 2  # cells between two columns
 HEIGHT, WIDTH = 10, 76  # lines, and most columns, of a drawing
+PAGE = 100  # cells in a line of HTML
+LARGEST = 1_000_000  # bytes of HTML; a larger result shows its title only
 MARKS = 9  # cells from one letter of a line to its next
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 GLYPHS = " .:-=+*#%@"
@@ -129,6 +131,24 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
     return parts
 
 
+def to_html(result: Result) -> str:
+    """A result as HTML with its own styles, in the colours of the notebook; text is escaped."""
+    screen = Screen(PAGE, color="always")
+    html = _html(parts_of(result, screen))
+    if len(html) <= LARGEST:
+        return html
+    return _html([prose(repr(result), screen), prose("This result is too large to show.", screen)])
+
+
+def _html(parts: list[RenderableType]) -> str:
+    console = Console(file=io.StringIO(), record=True, width=PAGE, color_system="truecolor")
+    print_parts(parts, console)
+    style = "font-family:monospace;line-height:1.25;background:none;white-space:pre"
+    return console.export_html(
+        inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>'
+    )
+
+
 def render(parts: Iterable[RenderableType], screen: Screen) -> str:
     """Parts as text, each line without spaces at its end. Only the screen's own styles control the
     terminal.
@@ -183,7 +203,7 @@ def in_ascii(text: str) -> str:
     for a character that has no ASCII sign.
     """
     text = text.translate(_IN_ASCII)
-    return "".join(each if each.isascii() else label(each, True) for each in text)
+    return "".join(sign if sign.isascii() else label(sign, True) for sign in text)
 
 
 _IN_ASCII = str.maketrans(

@@ -26,7 +26,7 @@ from gpt.errors import CheckpointError
 from gpt.show.result import Column, Line, Result
 from gpt.storage.manifest import CorpusId, Manifest, Parent
 from gpt.storage.run import Run, step_folder
-from gpt.storage.runs import all_runs, find_run, find_runs
+from gpt.storage.runs import all_runs, find_run, find_runs, pinned_run
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
@@ -312,10 +312,13 @@ class Runs(Result):
 
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []
-        for run in self:
+        for number, run in enumerate(self, start=1):
             manifest = run.manifest
+            mark = " (newest)" if 1 < number == len(self) else ""
+            if run.run == pinned_run(run.path.parent):
+                mark += " (pinned)"
             row = {
-                "run": run.name,
+                "run": run.name + mark,
                 "saved": _saved(run.run, manifest.step),
                 "trained": "imported" if manifest.imported else duration(manifest.elapsed),
                 "loss": run.loss,
@@ -323,8 +326,6 @@ class Runs(Result):
                 "text": cut(first_few(manifest.corpus.sources, 3, ", "), LONGEST_NAMES),
             }
             rows.append(row)
-        if len(rows) > 1:
-            rows[-1]["run"] = f"{self[-1].name} (newest)"
         return rows
 
     def sentence(self, all: bool = False) -> str:

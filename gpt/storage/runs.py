@@ -17,6 +17,7 @@ from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
 from gpt.storage.run import Run
 
+PINNED = ".pinned"  # the file that names the pinned run
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -68,13 +69,37 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
+def pinned_run(root: Path) -> Run | None:
+    """The run that was pinned, if it still has a checkpoint."""
+    with suppress(OSError, ValueError):
+        name = (root / PINNED).read_text("utf-8").strip()
+        run = Run(root / name)
+        if _NAME.fullmatch(name) and run.step_paths():
+            return run
+    return None
+
+
+def pin_run(root: Path, name: str | None) -> None:
+    """Makes this run the one that commands take by themselves; None: the newest again. Raises
+    CheckpointError, ConfigError, StorageError.
+    """
+    run = None if name is None else find_run(root, name)
+    with files.storage_errors(f"write {root / PINNED}"):
+        if run is None:
+            (root / PINNED).unlink(missing_ok=True)
+        else:
+            files.replace(root / PINNED, f"{run.name}\n".encode())
+
+
 def find_run(root: Path, name: str | None = None) -> Run:
-    """The named run, or the most recently saved one. Raises CheckpointError, ConfigError."""
+    """The named run; without a name, the pinned one, otherwise the most recently saved one. Raises
+    CheckpointError, ConfigError.
+    """
     if name is None:
         runs = all_runs(root)
         if not runs:
             raise CheckpointError(f"no checkpoint in {root.absolute()}{_hint(runs)}")
-        return runs[-1]
+        return pinned_run(root) or runs[-1]
     run = Run(root / check_run_name(name))
     if run.steps():
         return run

@@ -26,6 +26,7 @@ from gpt.storage.overview import (
     quote_some,
 )
 from gpt.storage.run import Run
+from gpt.storage.runs import pinned_run
 from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
+    if pinned_run(folder) not in (None, run):
+        where += f" --run {run.name}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- gpt", 1)
     commands = [f"gptx sample{_prompt(corpus)}{where}", f"gptx live --open{where}"]

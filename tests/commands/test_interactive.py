@@ -182,7 +182,7 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
     turns: Session, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted:
-        stopped = (None,)
+        stopped, ended = (None,), ["interrupted"]
 
         def __iter__(self) -> Iterator[list[str]]:
             for n, piece in enumerate("abcdef"):

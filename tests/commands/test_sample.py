@@ -16,25 +16,27 @@ from gpt.reading.decode import CachedDecoder
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
+SAMPLE = ("sample", "--seed", "1")
+
 
 def test_sample_prints_prompt_plus_length_characters(gptx: Gptx) -> None:
-    answer = gptx("sample", "--prompt", "the cat", "--length", "30")
+    answer = gptx(*SAMPLE, "--prompt", "the cat", "--length", "30")
     assert answer.code == 0
     assert answer.out.startswith("the cat")
     assert len(answer.out.rstrip("\n")) >= len("the cat") + 28
-    assert gptx("sample", "--prompt", "the cat", "--length", "30").out == answer.out
-    assert gptx("sample", "--prompt", "the cat", "--length", "30", "--seed", "2").out != answer.out
+    assert gptx(*SAMPLE, "--prompt", "the cat", "--length", "30").out == answer.out
+    assert gptx(*SAMPLE, "--prompt", "the cat", "--length", "30", "--seed", "2").out != answer.out
 
 
 def test_prompt_is_read_from_argument_option_file_or_pipe(gptx: Gptx, home: Path) -> None:
     (home / "prompt.txt").write_text("the rat", encoding="utf-8")
     short = ("--length", "10")
     texts = {
-        gptx("sample", "the rat", *short).out,
-        gptx("sample", "--prompt", "the rat", *short).out,
-        gptx("sample", "--file", "prompt.txt", *short).out,
-        gptx("sample", "-", *short, stdin=b"the rat").out,
-        gptx("sample", "--prompt", "-", *short, stdin=b"the rat").out,
+        gptx(*SAMPLE, "the rat", *short).out,
+        gptx(*SAMPLE, "--prompt", "the rat", *short).out,
+        gptx(*SAMPLE, "--file", "prompt.txt", *short).out,
+        gptx(*SAMPLE, "-", *short, stdin=b"the rat").out,
+        gptx(*SAMPLE, "--prompt", "-", *short, stdin=b"the rat").out,
     }
     assert len(texts) == 1
 
@@ -44,7 +46,7 @@ def test_several_samples_are_separated_and_equal_the_json(
     gptx: Gptx, stop: tuple[str, ...]
 ) -> None:
     """With a stop text they end at different steps."""
-    many = ("sample", "--prompt", "the", "-n", "9", "--length", "50", *stop)
+    many = (*SAMPLE, "--prompt", "the", "-n", "9", "--length", "50", *stop)
     plain, lines = gptx(*many).out, gptx(*many, "--json").out.splitlines()
     records = [json.loads(line) for line in lines]
     joined = "\n---\n".join(record["text"] for record in records)
@@ -54,31 +56,31 @@ def test_several_samples_are_separated_and_equal_the_json(
 
 
 def test_text_ends_before_a_stop_string(gptx: Gptx) -> None:
-    free = gptx("sample", "--prompt", "the", "--length", "60", "--temperature", "0").out
+    free = gptx(*SAMPLE, "--prompt", "the", "--length", "60", "--temperature", "0").out
     stopped = gptx(
-        "sample", "--prompt", "the", "--length", "60", "--temperature", "0", "--stop", " "
+        *SAMPLE, "--prompt", "the", "--length", "60", "--temperature", "0", "--stop", " "
     )
     assert stopped.out == free[: free.index(" ", 3)] + "\n"
 
 
 def test_unknown_skip_leaves_out_unknown_characters(gptx: Gptx) -> None:
-    skipped = gptx("sample", "--prompt", "th☃e", "--unknown", "skip", "--length", "5")
-    assert skipped.out == gptx("sample", "--prompt", "the", "--length", "5").out
+    skipped = gptx(*SAMPLE, "--prompt", "th☃e", "--unknown", "skip", "--length", "5")
+    assert skipped.out == gptx(*SAMPLE, "--prompt", "the", "--length", "5").out
 
 
 def test_prompt_longer_than_the_context_is_printed_whole_with_a_note(gptx: Gptx) -> None:
     prompt = "the cat sat on the mat. " * 4
-    answer = gptx("sample", "--prompt", prompt, "--length", "5")
+    answer = gptx(*SAMPLE, "--prompt", prompt, "--length", "5")
     assert answer.out.startswith(prompt)
     assert len(answer.err.splitlines()) == 1
 
 
 def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
-    answer = gptx("sample", "--length", "60", "--novelty", "--temperature", "0.1")
+    answer = gptx(*SAMPLE, "--length", "60", "--novelty", "--temperature", "0.1")
     assert answer.code == 0
     assert re.search(r"passage has \d+ of 60 characters: “.*”, at character [\d,]+ of", answer.err)
     new = ("--length", "30", "--novelty", "--json")
-    lines = gptx("sample", "--prompt", "the c", "-n", "2", *new).out.splitlines()
+    lines = gptx(*SAMPLE, "--prompt", "the c", "-n", "2", *new).out.splitlines()
     corpus = Path("corpus.txt").read_text(encoding="utf-8")
     for record in map(json.loads, lines):
         found = record["novelty"]
@@ -86,20 +88,20 @@ def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
         assert found["start"] >= len("the c")  # copies in the prompt do not count
         assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
         assert found["times"] >= 1
-    assert gptx("sample", "--length", "0", "--novelty").err.startswith("no character of 0 stands")
+    assert gptx(*SAMPLE, "--length", "0", "--novelty").err.startswith("no character of 0 stands")
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         ("", "-i: needs a terminal; without one, give the text as --prompt"),
-        ("-n 2", "-i: cannot be combined with -n, --json and --novelty"),
-        ("--json", "-i: cannot be combined with -n, --json and --novelty"),
-        ("--novelty", "-i: cannot be combined with -n, --json and --novelty"),
+        ("-n 2", "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n"),
+        ("--json", "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n"),
+        ("--novelty", "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n"),
     ],
 )
 def test_interactive_sampling_needs_a_terminal(gptx: Gptx, arguments: str, problem: str) -> None:
-    answer = gptx("sample", "-i", *arguments.split())
+    answer = gptx(*SAMPLE, "-i", *arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
 
@@ -112,9 +114,9 @@ def test_sample_json_has_settings_and_reason_of_the_end(gptx: Gptx) -> None:
         assert (record["schema"], record["length"], record["stop"]) == (1, 9, [" "])
         assert (record["seed"], record["prompt"]) == (3, "the")
         assert record["ended"] == ("length" if len(record["text"]) == 12 else "stop")
-    (whole,) = gptx("sample", "the", "--json", "--length", "9").out.splitlines()
+    (whole,) = gptx(*SAMPLE, "the", "--json", "--length", "9").out.splitlines()
     assert json.loads(whole)["ended"] == "length"
-    greedy = gptx("sample", "the", "--json", "--temperature", "0", "--stop", " ").out
+    greedy = gptx(*SAMPLE, "the", "--json", "--temperature", "0", "--stop", " ").out
     assert json.loads(greedy)["ended"] == "stop"
 
 
@@ -122,7 +124,7 @@ def test_sample_json_has_settings_and_reason_of_the_end(gptx: Gptx) -> None:
 def test_ctrl_c_keeps_the_text_written_so_far(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
-    whole = gptx("sample", "the", "--length", "20", *form[:2]).out
+    whole = gptx(*SAMPLE, "the", "--length", "20", *form[:2]).out
     step, steps = CachedDecoder.step, iter(range(9))
 
     def interrupted(self: CachedDecoder, ids: Ids) -> Array:
@@ -131,7 +133,7 @@ def test_ctrl_c_keeps_the_text_written_so_far(
         return step(self, ids)
 
     monkeypatch.setattr(CachedDecoder, "step", interrupted)
-    answer = gptx("sample", "the", "--length", "20", *form)
+    answer = gptx(*SAMPLE, "the", "--length", "20", *form)
     assert (answer.code, answer.err) == (130, "")
     if "--json" in form:
         record = json.loads(answer.out)
@@ -154,7 +156,7 @@ def test_first_of_several_samples_is_written_as_it_grows(
         return step(self, ids)
 
     monkeypatch.setattr(CachedDecoder, "step", failing)
-    answer = gptx("sample", "the", "-n", "3", "--length", "20")
+    answer = gptx(*SAMPLE, "the", "-n", "3", "--length", "20")
     assert (answer.code, len(answer.out)) == (1, len("the") + 8)
 
 
@@ -162,8 +164,8 @@ def test_first_of_several_samples_is_written_as_it_grows(
 def test_samples_that_outgrow_the_memory_are_written_as_far_as_they_are(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("gpt.reading.sampler.available_memory", lambda: 8 * 2 * 100)
-    answer = gptx("sample", "the", "-n", "2", "--length", str(10**12), "--device", "cpu", *form)
+    monkeypatch.setattr("gpt.reading.writing.available_memory", lambda: 8 * 2 * 100)
+    answer = gptx(*SAMPLE, "the", "-n", "2", "--length", str(10**12), "--device", "cpu", *form)
     advice = "2 texts of 100 bytes wait until they are complete; use a smaller --length or -n"
     assert (answer.code, answer.err) == (8, f"gptx: error: out of memory: {advice}\n")
     texts = answer.out.removesuffix("\n").split("\n---\n")
@@ -175,7 +177,7 @@ def test_samples_that_outgrow_the_memory_are_written_as_far_as_they_are(
 def test_huge_length_is_refused_and_the_largest_allowed_starts(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = gptx("sample", "--length", str(10**18))
+    refused = gptx(*SAMPLE, "--length", str(10**18))
     problem = f"gptx: error: --length: {10**18} is not a whole number in [0, 1,000,000,000,000]\n"
     assert (refused.code, refused.out, refused.err) == (2, "", problem)
     steps = iter(range(99))
@@ -186,12 +188,12 @@ def test_huge_length_is_refused_and_the_largest_allowed_starts(
         return np.zeros((len(ids), self.config.vocab_size))
 
     monkeypatch.setattr(CachedDecoder, "step", few)
-    answer = gptx("sample", "the", "--length", str(10**12), "--device", "cpu")
+    answer = gptx(*SAMPLE, "the", "--length", str(10**12), "--device", "cpu")
     assert (answer.code, len(answer.out.rstrip("\n"))) == (130, len("the") + 5)
 
 
 def test_samples_that_do_not_fit_in_memory_are_refused_at_once(gptx: Gptx) -> None:
-    answer = gptx("sample", "-n", "1000000000000", "--device", "cpu")
+    answer = gptx(*SAMPLE, "-n", "1000000000000", "--device", "cpu")
     assert (answer.code, answer.out) == (8, "")
     said = re.fullmatch(
         r"gptx: error: out of memory: 1,000,000,000,000 samples at once need [\d,.]+ GB, "
@@ -203,24 +205,24 @@ def test_samples_that_do_not_fit_in_memory_are_refused_at_once(gptx: Gptx) -> No
 
 
 def test_stop_texts_that_cannot_occur_are_refused_or_reported(gptx: Gptx) -> None:
-    empty = gptx("sample", "--stop", "")
+    empty = gptx(*SAMPLE, "--stop", "")
     assert (empty.code, empty.out) == (2, "")
     assert empty.err.startswith("gptx: error: --stop: an empty text")
-    never = gptx("sample", "--length", "3", "--stop", "a漢")
+    never = gptx(*SAMPLE, "--length", "3", "--stop", "a漢")
     note = "note: --stop 'a漢' can never occur: the model does not know '漢'\n"
     assert (never.code, never.err) == (0, note)
-    assert never.out == gptx("sample", "--length", "3").out
+    assert never.out == gptx(*SAMPLE, "--length", "3").out
 
 
 def test_sample_is_printed_before_it_fails_without_corpus(gptx: Gptx, home: Path) -> None:
     (home / "corpus.txt").rename(home / "gone.txt")
     options = ("--data", "nowhere", "--novelty", "--length", "9")
     try:
-        answer = gptx("sample", *options)
-        record = json.loads(gptx("sample", *options, "--json").out)
+        answer = gptx(*SAMPLE, *options)
+        record = json.loads(gptx(*SAMPLE, *options, "--json").out)
     finally:
         (home / "gone.txt").rename(home / "corpus.txt")
-    assert (answer.code, answer.out) == (3, gptx("sample", "--length", "9").out)
+    assert (answer.code, answer.out) == (3, gptx(*SAMPLE, "--length", "9").out)
     assert answer.err.startswith("gptx: error: --novelty needs the corpus: cannot read corpus 'c")
     assert "; gptx train PATH --resume, or --data, a folder with its encoded copy" in answer.err
     assert record["text"] == answer.out.removesuffix("\n")
@@ -229,7 +231,7 @@ def test_sample_is_printed_before_it_fails_without_corpus(gptx: Gptx, home: Path
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
 @pytest.mark.parametrize(
-    "command", [("sample", "the cat"), ("train", "corpus.txt", *TINY, "--checkpoints", "gpu")]
+    "command", [(*SAMPLE, "the cat"), ("train", "corpus.txt", *TINY, "--checkpoints", "gpu")]
 )
 def test_auto_computes_on_the_cpu_if_torch_cannot_use_the_gpu(
     gptx: Gptx,
@@ -250,7 +252,7 @@ def test_auto_computes_on_the_cpu_if_torch_cannot_use_the_gpu(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
-@pytest.mark.parametrize("command", [("sample", "the"), ("train", "corpus.txt", *TINY)])
+@pytest.mark.parametrize("command", [(*SAMPLE, "the"), ("train", "corpus.txt", *TINY)])
 def test_requested_device_that_torch_cannot_use_is_refused(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], home: Path
 ) -> None:

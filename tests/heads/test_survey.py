@@ -1,4 +1,4 @@
-"""The table of heads: ranking, jobs, JSON, files."""
+"""The table of heads: ranking, jobs, JSON, files; ablation of heads with known effects."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from drawn import shown
-from hand_built import LETTERS, SIZE, hand_built
+from hand_built import EVEN, INDUCTION, LETTERS, PREVIOUS, SIZE, hand_built
 
-from gpt.config import HeadsConfig
+from gpt.config import Ablation, HeadsConfig
 from gpt.errors import ConfigError, TextError
+from gpt.heads import survey as module
 from gpt.heads.measures import RULE, Measure
-from gpt.heads.survey import Survey, spread_windows, survey
+from gpt.heads.survey import Survey, ablate, spread_windows, survey
+from gpt.interface.trained import TrainedGPT
+from gpt.reading import decode
+from gpt.reading import score as scoring
+from gpt.reading.gpt import Reader
 from gpt.show.programs import to_record
 
 
 @pytest.fixture(scope="module")
-def found() -> Survey:
+def heads() -> Survey:
     ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
     return survey(hand_built(), LETTERS, ids, HeadsConfig(ablate="mean"))
 
 
-def test_heads_whose_ablation_raises_the_loss_most_come_first(found: Survey) -> None:
-    values = next(each.values for each in found.measures if each.name == "ablation")
-    by_loss = [values[place] for place in found.ranking()]
+def test_heads_whose_ablation_raises_the_loss_most_come_first(heads: Survey) -> None:
+    values = next(measure.values for measure in heads.measures if measure.name == "ablation")
+    by_loss = [values[place] for place in heads.ranking()]
     assert by_loss == sorted(by_loss, reverse=True)
 
 
-def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
-    assert found.measures[-1].name == "ablation"
-    without = Survey(found.measures[:-1], found.windows, found.characters)
-    assert set(without.ranking()[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
-
-
-def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(found: Survey) -> None:
-    lines = shown(found, 80)
-    named = [place for place in found.ranking() if found.names[place[0]][place[1]]]
+def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(heads: Survey) -> None:
+    lines = shown(heads, 80)
+    named = [place for place in heads.ranking() if heads.names[place[0]][place[1]]]
     rows = [line for line in lines if re.match(r"L\dH\d ", line)]
     assert [row.split()[0] for row in rows] == [f"L{layer}H{head}" for layer, head in named]
     assert any("L0H0" in row and "the character before" in row for row in rows)
@@ -49,62 +49,55 @@ def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(found: Surve
     assert len(lines) <= 20
 
 
-def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(found: Survey) -> None:
-    began = replace(found, set_heads=4)
-    rows = {row.head: row.began for row in began.shown()}
+def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(heads: Survey) -> None:
+    began = replace(heads, set_heads=4)
+    rows = {row["head"]: row["began"] for row in began.shown()}
     assert rows["L0H0"] == "began so"
     assert rows["L1H0"] == ""
-    assert not any(row.began == "began so" for row in found.shown())
+    assert not any(row["began"] == "began so" for row in heads.shown())
 
 
-def test_heads_of_a_name(found: Survey) -> None:
-    assert found.of("induction") == [(1, 0)]
-    assert (0, 0) in found.of("previous")
-    assert sum(len(found.of(name)) for name in {n for row in found.names for n in row}) == 8
-
-
-def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(found: Survey) -> None:
-    text = "\n".join(shown(found, None, all=True))
+def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(heads: Survey) -> None:
+    text = "\n".join(shown(heads, None, all=True))
     assert RULE in text
-    assert len(found.shown(all=True)) == 8 * sum(len(m.every) for m in found.measures)
-    for measure in found.measures:
+    assert len(heads.shown(all=True)) == 8 * len(heads.measures)
+    for measure in heads.measures:
         assert measure.explained in text
 
 
-def test_the_measured_text_is_named(found: Survey) -> None:
-    measured = "<Survey of 2 layers × 4 heads on 8 windows of 16 characters of a text: "
-    assert repr(found).startswith(measured)
-    one = replace(found, windows=1, characters=5, text="b.txt")
+def test_the_measured_text_is_named(heads: Survey) -> None:
+    assert repr(heads) == "<Survey of heads on 8 windows of 16 characters of a text>"
+    one = replace(heads, windows=1, characters=5, text="b.txt")
     assert one.measured == "1 window of 5 characters of b.txt"
     assert shown(one)[-1].startswith("1 window of b.txt · loss in nats · see one: gptx attn")
 
 
-def test_a_survey_is_saved_as_a_figure_or_as_rows(found: Survey, tmp_path: Path) -> None:
+def test_a_survey_is_saved_as_a_figure_or_as_rows(heads: Survey, tmp_path: Path) -> None:
     for name, begin in (("x.csv", b'"layer"'), ("x.json", b'{"schema"')):
-        assert found.save(tmp_path / name).read_bytes().startswith(begin)
+        assert heads.save(tmp_path / name).read_bytes().startswith(begin)
     pytest.importorskip("matplotlib")
-    assert b"<svg" in found.save(tmp_path / "x.svg").read_bytes()
+    assert b"<svg" in heads.save(tmp_path / "x.svg").read_bytes()
     with pytest.raises(ConfigError, match="does not end in"):
-        found.save(tmp_path / "x.doc")
+        heads.save(tmp_path / "x.doc")
 
 
-def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None:
-    record = to_record(found, {"run": "r"})
+def test_heads_json_has_every_number_and_null_for_unknown(heads: Survey) -> None:
+    record = to_record(heads, {"run": "r"})
     read = json.loads(json.dumps(record, allow_nan=False))
-    assert (read["run"], read["rule"], read["text"]) == ("r", RULE, found.text)
+    assert (read["run"], read["rule"], read["text"]) == ("r", RULE, heads.text)
     assert read["measures"]["sink"]["title"] == "sink"
     rows = {(row["layer"], row["head"]): row for row in read["rows"]}
-    assert list(rows) == found.ranking()
+    assert list(rows) == heads.ranking()
     assert rows[1, 0]["kind"] == "induction"
-    assert rows[0, 0]["back_offset"] == found.measures[0].offsets[0, 0]
-    assert {"period_4", "period_6_error", "period_6_uniform"} < rows[0, 0].keys()
-    for measure in found.measures:
+    assert rows[0, 0]["back_offset"] == heads.measures[0].offsets[0, 0]
+    for measure in heads.measures:
         for at, row in rows.items():
             numbers = [row[measure.name], row[f"{measure.name}_error"]]
             expected = [measure.values[at], measure.errors[at]]
             assert numbers == pytest.approx(expected, rel=1e-8, abs=1e-12, nan_ok=True)
-            assert row[f"{measure.name}_uniform"] == pytest.approx(measure.uniform_value(*at))
-    one = Measure("sink", "", "", np.ones((1, 1)), np.full((1, 1), math.nan), math.nan, 1)
+            assert row[f"{measure.name}_uniform"] == pytest.approx(measure.uniform_values[at])
+    nan = np.full((1, 1), math.nan)
+    one = Measure("sink", "", "", np.ones((1, 1)), nan, math.nan, 1, strength=np.zeros((1, 1)))
     (row,) = to_record(Survey((one,), 1, 5))["rows"]
     assert (row["sink"], row["sink_error"], row["sink_uniform"]) == (1.0, None, None)
 
@@ -119,3 +112,53 @@ def test_measured_windows_are_spread_without_overlapping_targets() -> None:
     assert spread_windows(ids[:7], 10, 4).tolist() == [[0, 1, 2, 3, 4, 5, 6]]
     with pytest.raises(TextError, match="too short"):
         spread_windows(ids[:2], 10, 4)
+
+
+def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]
+    done: list[float] = []
+    measure = ablate(reader, windows, how, done=done.append)
+    heads = reader.config.n_layer * reader.config.n_head
+    assert done == [(head + 1) / heads for head in range(heads)]
+    return measure
+
+
+@pytest.fixture(scope="module")
+def repeated() -> np.ndarray:  # type: ignore[type-arg]
+    """(8, 17) texts of 8 distinct characters, each written twice."""
+    random = np.random.default_rng(2)
+    return np.stack([np.tile(random.permutation(SIZE)[:8], 3)[: SIZE + 1] for _ in range(8)])
+
+
+@pytest.mark.parametrize("how", get_args(Ablation))
+def test_only_the_heads_that_complete_repetitions_change_the_loss(
+    repeated: np.ndarray,  # type: ignore[type-arg]
+    how: Ablation,
+) -> None:
+    measure = ablated(hand_built(), repeated, how)
+    assert measure.values[INDUCTION] > 0.5
+    assert measure.values[PREVIOUS] > 0.5
+    others = np.delete(measure.values.ravel(), [0, 4])
+    assert np.array_equal(others, np.zeros(6))  # rows of W_O are zero: no difference at all
+    assert measure.values[EVEN] == measure.errors[EVEN] == 0
+    assert (measure.errors[INDUCTION] > 0, measure.windows, measure.uniform) == (True, 8, 0.0)
+    again, other = (ablate(hand_built(), repeated, how, seed=seed) for seed in (0, 1))
+    assert np.array_equal(again.values, measure.values)
+    assert np.array_equal(other.values, measure.values) == (how != "resample")
+
+
+def test_windows_read_at_once_and_cores_change_nothing(
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = trained.vocabulary.encode(trained.stored.excerpt)
+    windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
+    whole = ablated(trained.reader, windows, "mean")
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 16 * 64 * 2)
+    assert scoring.windows_at_once(trained.config) == 2
+    parts = ablated(trained.reader, windows, "mean")
+    np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
+    monkeypatch.undo()
+    for room in (module, decode):
+        monkeypatch.setattr(room, "cores", lambda: 3)
+    parts = ablated(trained.reader, windows, "mean")
+    np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(parts.errors, whole.errors, rtol=0, atol=1e-6)

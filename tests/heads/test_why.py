@@ -51,35 +51,18 @@ def test_the_likeliest_character_is_explained_unless_another_is_named(trained: T
     )
 
 
-def test_a_feed_forwards_part_is_the_sum_over_its_units(trained: TrainedGPT) -> None:
-    found = trained.why("the c", char="a")
-    sums = [part for part in found.parts if part.kind in ("head", "ffn")]
-    units, unit = found.sources[sums.index(Part("ffn", 1))], 5
-    assert units.shape == (trained.config.ffn_hidden,)
-    acts = trained.activations("the c")
-    read = trained.stored.tensors["blocks.1.feed_forward.down.weight"][:, unit]
-    gain = trained.stored.tensors["norm.weight"]
-    row = trained.weights["W_U"]
-    a = trained.vocabulary.id_of("a")
-    expected = (
-        acts["ffn_hidden", 1][0, -1, unit] * ((read - read.mean()) * gain) @ row[:, a] / found.scale
-    )
-    assert units[unit] == pytest.approx(float(expected), abs=1e-5)
-
-
 def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     found = trained.why("the c", char="a")
     lines = shown(found, 80)
     assert lines[0].startswith("after “the c” comes 'a' (.")
     assert len(lines) <= 14
     order = np.argsort(-np.abs(found.values))
-    names = [row.part for row in found.shown()]
+    names = [row["part"] for row in found.shown()]
     largest = [part_name(found.parts[n]) for n in order[:5]]
     assert names == [*largest, f"{len(order) - 5} other parts", "sum"]
-    assert sum(row.adds for row in found.shown()[:-1]) == pytest.approx(found.logit)
+    assert sum(row["adds"] for row in found.shown()[:-1]) == pytest.approx(found.logit)
     assert len(found.shown(all=True)) == len(order) + 1
     assert "last norm divides by" in "".join(shown(found, all=True))
-    assert repr(found).startswith("<Why logit of 'a' = ")
 
 
 def test_the_title_says_which_character_the_best_head_reads() -> None:

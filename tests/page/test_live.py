@@ -18,7 +18,7 @@ from random_models import random_file
 
 import gpt
 from gpt.errors import ConfigError
-from gpt.heads.ablation import Texts, mean_contexts
+from gpt.heads.survey import mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.page import live
 from gpt.page.live import live_page
@@ -148,7 +148,7 @@ def test_heads_that_are_off_write_the_mean_of_the_text_in_the_file(run: TrainedG
     count = min(32, (len(ids) - 1) // 16)
     starts = np.linspace(0, len(ids) - 17, count).astype(int)
     windows = np.stack([ids[start : start + 17] for start in starts])
-    expected = mean_contexts(run.reader, Texts.of_windows(windows))
+    expected = mean_contexts(run.reader, windows)
     found = np.frombuffer(base64.b64decode(record_of(run)["means"]), "<f4")
     np.testing.assert_allclose(found, expected.ravel(), atol=1e-6)
 

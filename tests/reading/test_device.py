@@ -105,7 +105,7 @@ OPENING = ["forward", "block", "block", "start", "step"]
 
 def text_of(model: TrainedGPT, n: int = 1) -> list[list[str]]:
     """The characters that each step adds."""
-    return list(model.stream("the cat", SampleConfig(length=45, n=n)))
+    return list(model.stream("the cat", SampleConfig(length=45, n=n, seed=1)))
 
 
 TEXT_OF_THREE_WINDOWS = (TEXT * 9)[:40]
@@ -208,6 +208,6 @@ def test_each_stream_at_the_same_time_has_a_decoder_of_the_device(
 ) -> None:
     device = Device(trained)
     model = on(trained, lambda: device)
-    first, second = (model.stream("the", SampleConfig(length=5)) for _ in range(2))
+    first, second = (model.stream("the", SampleConfig(length=5, seed=1)) for _ in range(2))
     next(first), next(second)
     assert "make_twin" in device.asked

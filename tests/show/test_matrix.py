@@ -13,7 +13,6 @@ from gpt.characters import escape
 from gpt.checks import Check
 from gpt.config import DrawnStage
 from gpt.heads.attention_map import select
-from gpt.heads.glance import draw as draw_selection
 from gpt.show.matrix import View, draw
 from gpt.show.result import Matrix
 from gpt.show.terminal import Screen
@@ -108,7 +107,7 @@ def test_any_text_fits_and_controls_nothing(text: str, view: View) -> None:
     for width, ascii_only in ((40, True), (42, False), (80, True), (None, False)):
         for stage in ("masked", "weights", "context", "proj"):
             selection = select(attention, "1", "all", stage, key="0:")  # type: ignore[arg-type]
-            drawn = draw_selection(selection, None, Screen(width, ascii_only), view)
+            drawn = selection.draw(Screen(width, ascii_only), view, digits=2, top=3)
             assert drawn.isascii() or not ascii_only
             for line in drawn.splitlines():
                 assert escape(line) == line
@@ -118,4 +117,5 @@ def test_any_text_fits_and_controls_nothing(text: str, view: View) -> None:
 def test_every_stage_can_be_drawn() -> None:
     for stage in get_args(DrawnStage):
         selection = select(random_map("abc"), stage=stage)
-        assert stage in draw_selection(selection, None, Screen()) or stage == "weights"
+        drawn = selection.draw(Screen(), "auto", digits=2, top=3)
+        assert stage in drawn or stage == "weights"

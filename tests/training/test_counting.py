@@ -240,7 +240,9 @@ def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
     found = model.eval(np.asarray(trainer.val)).score
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
-    assert model.sample("the ", length=40, n=2)[0] == model.sample("the ", length=40)
+    assert model.sample("the ", length=40, n=2, seed=1)[0] == model.sample(
+        "the ", length=40, seed=1
+    )
     greedy = model.sample("the cat", length=1, temperature=0)[-1]
     likeliest = model.next("the cat").expected.argmax()
     assert greedy == model.vocabulary.characters[likeliest]
