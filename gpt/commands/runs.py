@@ -48,9 +48,8 @@ def command(asked: RunsOptions) -> None:
     names = asked.names
     if asked.use is not None:
         refuse_if(bool(names), "--use: takes one name, and shows no run")
-        pin_run(asked.checkpoints, None if asked.use == "newest" else asked.use)
-        how = "the newest" if asked.use == "newest" else "pinned; gptx runs --use newest unpins it"
-        console.say(f"run: {find_run(asked.checkpoints).name}, {how}")
+        pin_run(asked.checkpoints, asked.use)
+        console.say(f"every command takes {find_run(asked.checkpoints).name}; --run takes another")
         return
     refuse_if(asked.path is not None and not names, "-o needs names of runs; '*' is all")
     form: Form = asked.form(get_args(Form))

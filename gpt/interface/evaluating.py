@@ -21,7 +21,7 @@ from gpt.reading.score import Evaluation, Score, character_surprisals, compare_p
 from gpt.reading.writing import Sample
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
-from gpt.vocabulary import Ids, Reading, known_text, log_note
+from gpt.vocabulary import Reading, known_text, log_note
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -189,19 +189,9 @@ def find_copies(
     """How much of these texts is copied; see TrainedGPT.novelty."""
     if isinstance(texts, str):  # it is a sequence of texts, too
         raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
-    new = [text.new if isinstance(text, Sample) else text for text in texts]
-    train = text_to_search(model, data, "`novelty`", note)
-    copies = longest_copies(new, train, model.vocabulary)
-    return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
-
-
-def text_to_search(
-    model: TrainedGPT, data: Path, purpose: str, note: Callable[[str], object]
-) -> Ids:
-    """The training text, as far as it is searched for copies. purpose: the option that needs it.
-    note: receives a note if that is only a part of it. Raises TextError if the text is missing.
-    """
-    train, _ = splits_of_run(model.name, model.recorded, data, purpose)
+    train, _ = splits_of_run(model.name, model.recorded, data, "`novelty`")
     if len(train) > MOST:
         note(f"note: searching for copies only in the first {MOST:,} characters")
-    return train[:MOST]
+    new = [text.new if isinstance(text, Sample) else text for text in texts]
+    copies = longest_copies(new, train[:MOST], model.vocabulary)
+    return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]

@@ -323,18 +323,16 @@ class TrainedGPT:
 
         known = self.known_text(prompt, unknown, note=note)
         require_memory(self.config, config.n, len(prompt) + config.length)
-        copies = self._copies(config.avoid_copies, data, note) if config.avoid_copies else None
+        copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
         return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies)
 
-    def _copies(self, most: int, data: Path, note: Callable[[str], object]) -> Passages:
+    def _copies(self, most: int, data: Path) -> Passages:
         """The passages of the training text with one character more than `most`."""
-        from gpt.interface.evaluating import text_to_search
-        from gpt.reading.novelty import Passages
+        from gpt.reading.novelty import MOST, Passages
 
         if (data, most) not in self._passages:
-            train = text_to_search(self, data, "`avoid_copies`", note)
-            self._passages[data, most] = Passages(train, most + 1)
+            self._passages[data, most] = Passages(self._split(data)[0][:MOST], most + 1)
         return self._passages[data, most]
 
     @takes(AttnCall)

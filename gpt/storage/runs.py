@@ -79,16 +79,14 @@ def pinned_run(root: Path) -> Run | None:
     return None
 
 
-def pin_run(root: Path, name: str | None) -> None:
-    """Makes this run the one that commands take by themselves; None: the newest again. Raises
-    CheckpointError, ConfigError, StorageError.
+def pin_run(root: Path, name: str) -> None:
+    """Makes this run the one that commands take by themselves; "newest": they take the newest.
+    Raises CheckpointError, ConfigError, StorageError.
     """
-    run = None if name is None else find_run(root, name)
+    if name != "newest":
+        find_run(root, name)
     with files.storage_errors(f"write {root / PINNED}"):
-        if run is None:
-            (root / PINNED).unlink(missing_ok=True)
-        else:
-            files.replace(root / PINNED, f"{run.name}\n".encode())
+        files.replace(root / PINNED, f"{name}\n".encode())
 
 
 def find_run(root: Path, name: str | None = None) -> Run:

@@ -149,3 +149,21 @@ def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
     shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
     assert to_record(comparison) == shown
     assert len(gpt.runs(sweep).compare().runs) == 5
+
+
+def test_a_pinned_run_comes_before_the_newest(gptx: Gptx, home: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(home / "checkpoints/corpus-1", home / "pinned" / name)
+    here = ("--checkpoints", "pinned")
+    newest = "a" if gptx("next", "the", *here).err.startswith("run: a,") else "b"
+    other = "ab".replace(newest, "")
+    assert gptx("runs", "--use", other, *here).code == 0
+    assert gptx("next", "the", *here).err.startswith(f"run: {other}, pinned")
+    assert gpt.load("pinned").name == other
+    assert f"{other} (pinned)" in gptx("runs", *here).out
+    assert gptx("runs", "--use", "nobody", *here).code == 4
+    gptx("runs", "--use", "newest", *here)
+    assert gpt.load("pinned").name == newest
+    gptx("runs", "--use", other, *here)
+    shutil.rmtree(home / "pinned" / other)
+    assert gpt.load("pinned").name == newest
