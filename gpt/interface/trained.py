@@ -329,10 +329,12 @@ class TrainedGPT:
 
     def _copies(self, most: int, data: Path) -> Passages:
         """The passages of the training text with one character more than `most`."""
+        from gpt.corpus.corpus import splits_of_run
         from gpt.reading.novelty import MOST, Passages
 
         if (data, most) not in self._passages:
-            self._passages[data, most] = Passages(self._split(data)[0][:MOST], most + 1)
+            train, _ = splits_of_run(self.name, self.recorded, data, "`avoid_copies`")
+            self._passages[data, most] = Passages(train[:MOST], most + 1)
         return self._passages[data, most]
 
     @takes(AttnCall)
