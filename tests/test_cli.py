@@ -213,7 +213,7 @@ def test_python_in_readme_and_docs_works(
 ) -> None:
     (tmp_path / "corpus.txt").write_bytes((home / "corpus.txt").read_bytes())
     monkeypatch.chdir(tmp_path)
-    for name in ("train", "train_events", "resume"):
+    for name in ("train", "resume"):
         monkeypatch.setattr(notebook, name, small(getattr(notebook, name)))
     names: dict[str, Any] = {}
     for snippet in snippets_of("docs/python.md") + snippets_of("README.md"):

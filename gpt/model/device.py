@@ -1,7 +1,7 @@
 """The torch model on a device that numpy cannot use: logits with a cache, and every stage.
 
 Arguments and results are numpy arrays, as in gpt/reading/, which holds the device against the probe
-(gpt/reading/device.py). Tensor names: B batch, T time, C n_embd.
+(gpt/reading/probe.py). Tensor names: B batch, T time, C n_embd.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adds the position of a character to the model's numbers.
 
 All kinds have `embed`, which may add to the embeddings, and `rotate`, which may rotate queries and
-keys; each kind overrides at most one of the two (gpt/reading/positions.py has the same in numpy).
+keys; each kind overrides at most one of the two (gpt/reading/layers.py has the same in numpy).
 at: the positions of the argument.
 Tensor names: B batch, T time, C n_embd, D head_size.
 """

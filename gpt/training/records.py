@@ -2,7 +2,7 @@
 
 A tracker is another program's log of the same records: TensorBoard, through an optional package
 that is imported only for a training that uses it. If a tracker fails, gptx warns and stops using
-it; the training goes on. The events of `train_events` can feed any other tracker.
+it; the training goes on.
 """
 
 from __future__ import annotations
