@@ -5,6 +5,7 @@ over its training, and how good a loss is beside counting n-grams.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -317,13 +318,14 @@ class Runs(Result):
             mark = " (newest)" if 1 < number == len(self) else ""
             if run.run == pinned_run(run.path.parent):
                 mark += " (pinned)"
+            texts = [os.path.basename(name) for name in manifest.corpus.sources]
             row = {
                 "run": run.name + mark,
                 "saved": _saved(run.run, manifest.step),
                 "trained": "imported" if manifest.imported else duration(manifest.elapsed),
                 "loss": run.loss,
                 "counting": manifest.baseline.nats if manifest.baseline else None,
-                "text": cut(first_few(manifest.corpus.sources, 3, ", "), LONGEST_NAMES),
+                "text": cut(first_few(texts, 3, ", "), LONGEST_NAMES),
             }
             rows.append(row)
         return rows
