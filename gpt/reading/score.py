@@ -244,7 +244,7 @@ class Evaluation(Result):
         if self.score.gpt is not None:
             facts["GPT alone"] = f"{self.score.gpt:.4f} nats"
         if self.to_beat:
-            facts["to beat"] = self.to_beat
+            facts["compared"] = self.to_beat
         elif self.score.counting is not None:
             facts["counting"] = f"{self.score.counting:.4f} nats, alone"
         if self.surprisals is not None and self.surprisals.score.nats != self.nats:

@@ -32,7 +32,7 @@ def test_eval_says_the_loss_in_six_lines(gptx: Gptx) -> None:
     assert len(lines) == 4
     assert worse in lines[3]  # after eight steps the model is worse than counting
     (Path.cwd() / "new.txt").write_text("no mat, no cat")
-    assert "to beat" not in gptx("eval", "new.txt").out
+    assert "compared" not in gptx("eval", "new.txt").out
 
 
 def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
