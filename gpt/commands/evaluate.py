@@ -54,8 +54,7 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
         other = place.open()
         device = reading.device_for(characters, model, other)
         model, other = model.on(device), other.on(device)
-    options = EvalConfig(chars=asked.chars)
-    scorer = Scorer(model, other, options, reading.unknown, asked.data, console.say)
+    scorer = Scorer(model, other, asked.chars, reading.unknown, asked.data, console.say)
     if asked.file is None:
         evaluation = scorer.split()
     else:

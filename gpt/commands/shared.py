@@ -156,13 +156,12 @@ class ReadingOptions(CheckpointOptions):
     ] = "utf-8"
 
     def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
-        """The text as the model reads it; without one, the validation split's first line, which a
-        note quotes. Raises TextError for an unknown character, unless a caller truncates the text.
+        """The text as the model reads it. If there is no text, the validation split's first line,
+        which a note quotes. truncate: keep only its end. Raises TextError for an unknown character.
         """
         model.prove()  # before any note
-        if text and truncate:
-            return model.readable_text(text, self.unknown, console.say)
-        return self.known_text(model, model.given(text, console.say, "TEXT"))
+        text = model.text_or_example(text, console.say, "TEXT")
+        return model.known_text(text, self.unknown, truncate, console.say)
 
     def known_text(self, model: TrainedGPT, text: str) -> str:
         """See TrainedGPT.known_text; prints its notes."""
@@ -257,13 +256,16 @@ def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | Non
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
     """The stop texts as the model writes them; notes any that cannot occur. Raises ConfigError."""
     refuse_if("" in stops, f"{name}: an empty text would stop before anything is written")
-    readable = [model.readable_text(unescaped(stop), "fold", console.say, name) for stop in stops]
+    readings = [model.vocabulary.read(unescaped(stop)) for stop in stops]
+    for line in (line for reading in readings for line in reading.notes(name)):
+        console.say(line)
+    readable = tuple(reading.text for reading in readings)
     for stop in readable:
         if missing := model.vocabulary.unknown(stop):
             console.say(
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
             )
-    return tuple(readable)
+    return readable
 
 
 def text_label(name: str) -> str:

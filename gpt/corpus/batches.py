@@ -14,28 +14,12 @@ from gpt.vocabulary import Ids
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 
 
-def batch(
-    ids: Ids,
-    seed: int,
-    step: int,
-    batch_size: int,
-    block_size: int,
-    order: WindowOrder = "random",
-    separator: Ids | None = None,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later. separator: see `batch_starts`.
-
-    A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
-    any step's batch can be computed without the batches before it.
-    """
-    starts = batch_starts(ids, seed, step, batch_size, block_size, order, separator)
-    return windows(ids, starts, block_size)
-
-
 def windows(
     ids: Ids, starts: npt.NDArray[np.int64], block_size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets of the windows that begin at these places of a text."""
+    """(B, T) inputs and (B, T) targets, one character later, of the windows of a text that begin at
+    these places.
+    """
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     cache.release_pages(ids)
     return rows[:, :-1], rows[:, 1:]
@@ -50,8 +34,11 @@ def batch_starts(
     order: WindowOrder = "random",
     separator: Ids | None = None,
 ) -> npt.NDArray[np.int64]:
-    """(B,) where a batch's windows begin in a text; pure in (seed, step). separator (n,): the ids
-    between two items, if windows are to begin at items.
+    """(B,) where a batch's windows begin in a text. separator (n,): the ids between two items, if
+    windows are to begin at items.
+
+    A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
+    any step's batch can be computed without the batches before it.
 
     random: every start is equally likely. epochs: each epoch reads every window of block_size once,
     in a new random order; the start of the first window is random, too, so that the borders between

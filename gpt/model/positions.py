@@ -1,6 +1,8 @@
-"""Adds the position of a character to the model's numbers (gpt/reading/positions.py does so in
-numpy): `embed` may add to the embeddings, `rotate` may rotate queries and keys. at: the positions
-of the argument.
+"""Adds the position of a character to the model's numbers.
+
+All kinds have `embed`, which may add to the embeddings, and `rotate`, which may rotate queries and
+keys; each kind overrides at most one of the two (gpt/reading/layers.py has the same in numpy).
+at: the positions of the argument.
 Tensor names: B batch, T time, C n_embd, D head_size.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpt.config import SampleConfig
+from gpt.corpus.corpus import splits_of_run
 from gpt.errors import TextError
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
     if not separator:
         raise TextError("`new`: this run has learned no list; train it with `items`")
     known = {""}
-    for split in ("train", "val"):
-        known |= {*model.text(split, data=data).split(separator)}
+    for ids in splits_of_run(model.name, model.recorded, data, "`new`"):
+        known |= {*model.vocabulary.decode(ids).split(separator)}
     left, seed, rounds = config.n, config.seed or 0, 0
     config = replace(config, n=min(config.n, AT_ONCE), keep_stop=False)
     while left and rounds < MOST_ROUNDS:

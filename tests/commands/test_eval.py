@@ -23,15 +23,13 @@ def test_eval_says_the_loss_in_six_lines(gptx: Gptx) -> None:
     record = json.loads(gptx("eval", "--json").out)
     told = json.loads(gptx("runs", "--json").out.splitlines()[-1])["counting"]
     worse = f"{record['nats'] - told['nats']:.4f}"
-    assert lines[:3] == [
-        f"validation split of corpus-1 · {record['characters']:,} characters",
-        f"loss     {record['nats']:.4f} nats a character ({record['bits']:.3f} bits)",
-        f"that is  as uncertain as among {record['perplexity']:.1f} equal characters",
-    ]
+    assert lines[0] == f"validation split of corpus-1 · {record['characters']:,} characters"
+    assert lines[1].endswith(f"{record['nats']:.4f} nats a character ({record['bits']:.3f} bits)")
+    assert lines[2].endswith(f"as uncertain as among {record['perplexity']:.1f} equal characters")
     assert len(lines) == 4
     assert worse in lines[3]  # after eight steps the model is worse than counting
     (Path.cwd() / "new.txt").write_text("no mat, no cat")
-    assert "to beat" not in gptx("eval", "new.txt").out
+    assert "compared" not in gptx("eval", "new.txt").out
 
 
 def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:

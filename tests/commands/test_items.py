@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from program import TINY, Gptx
 
 import gpt
+from gpt.config import SampleConfig
+from gpt.corpus.batches import batch_starts
+from gpt.corpus.corpus import splits_of_run
+from gpt.reading import items
 
 PLACES = ("port", "ville", "minster", "ham", "ford", "stead", "bury", "mouth")
 NAMES = [f"{first}{middle}{last}" for last in PLACES for middle in "aeiou" for first in "BDGKLMNR"]
@@ -31,11 +37,10 @@ def separator(request: pytest.FixtureRequest, gptx: Gptx, home: Path) -> str:
 
 def test_windows_and_samples_begin_at_items(separator: str, home: Path) -> None:
     run = gpt.load(home / "lists/list")
-    text = run.text("train")
-    for row in run.batch(3):
-        window = run.vocabulary.decode(row)
-        before = text[: text.index(window)]
-        assert before.endswith(separator) or separator not in text[len(before) :][:16]
+    ids, _ = splits_of_run(run.name, run.manifest, home / "data")
+    text, between = run.vocabulary.decode(ids), run.vocabulary.encode(separator)
+    for at in batch_starts(ids, 1, 3, 8, 16, "random", between).tolist():
+        assert text[:at].endswith(separator) or separator not in text[at : at + 16]
     sampled = run.sample(length=400, n=3, temperature=1.5)
     assert all(separator not in item for item in sampled)
 
@@ -46,14 +51,33 @@ def test_new_items_are_whole_and_not_in_the_text_and_all_different(
     line = ("sample", "-n", "12", "--new", "--seed", "3", "--checkpoints", "lists")
     out = gptx(*line).out
     assert out.endswith(separator)
-    items = out.removesuffix(separator).split(separator)
-    assert len({*items} - {*NAMES}) == 12
+    written = out.removesuffix(separator).split(separator)
+    assert len({*written} - {*NAMES}) == 12
     records = [json.loads(row) for row in gptx(*line, "--json").out.splitlines()]
-    assert [record["text"] for record in records] == items
+    assert [record["text"] for record in records] == written
     assert "leave out prompts" in gptx(*line, "--prompt", "B").err
     few = gptx(*line, "--length", "0")
     assert (few.code, few.out) == (0, "")
     assert "note: the model found 0 new items" in few.err
+
+
+def test_known_items_parts_of_items_and_repeated_ones_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Samples(list[list[str]]):
+        stopped = ("\n", None, "\n", "\n", "\n")
+
+    model: Any = SimpleNamespace(
+        separator="\n",
+        name="list",
+        recorded=None,
+        vocabulary=SimpleNamespace(decode=str),
+        stream=lambda *_, **__: Samples(
+            [["ann", "cut", "bo", "bob", "dora"], ["", "", "b", "", ""]]
+        ),
+    )
+    monkeypatch.setattr(items, "splits_of_run", lambda *_: ("ann\ncid", "dora"))
+    assert [*items.new_items(model, SampleConfig(n=3, seed=1))] == ["bob"]
 
 
 def test_a_text_without_items_or_without_their_separator_is_refused(gptx: Gptx) -> None:

@@ -72,7 +72,7 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
             "--run: {model} is a file, but only a run can be resumed",
         ),
         ("sample --run ../first", 2, "invalid run name '../first'"),
-        ("sample --run sent", 4, "no run 'sent' in checkpoints"),
+        ("sample --run sent", 4, "no checkpoint in "),
         ("sample --run=", 2, "invalid run name ''"),
         ("sample --run {long}", 2, "invalid run name"),
     ],

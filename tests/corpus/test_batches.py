@@ -8,7 +8,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.corpus.batches import batch, philox
+from gpt.config.train import WindowOrder
+from gpt.corpus.batches import batch_starts, philox, windows
+from gpt.vocabulary import Ids
+
+
+def batch(
+    ids: Ids, seed: int, step: int, batch_size: int, block_size: int, order: WindowOrder = "random"
+) -> tuple[Ids, Ids]:
+    """The inputs and targets of a step."""
+    starts = batch_starts(ids, seed, step, batch_size, block_size, order)
+    return windows(ids, starts, block_size)
 
 
 @settings(deadline=None, max_examples=50)

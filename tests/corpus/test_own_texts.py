@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.corpus.batches import batch
+from gpt.corpus.batches import batch_starts, windows
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.doubts import doubts, losses_of_tenths
 from gpt.corpus.formats import note_of, separator_of
@@ -147,14 +148,15 @@ def test_a_list_is_recognised_with_its_separator(
     st.sampled_from(["random", "epochs"]),
 )
 def test_windows_begin_at_items_that_begin_near(
-    items: list[str], separator: str, seed: int, order: str
+    items: list[str], separator: str, seed: int, order: Any
 ) -> None:
     text, size = separator.join(items), 6
     vocabulary = Vocabulary("ab-;")
     ids, between = vocabulary.encode(text), vocabulary.encode(separator)
     for step in range(3):
-        plain, _ = batch(ids, seed, step, 5, size, order)  # type: ignore[arg-type]
-        rows, targets = batch(ids, seed, step, 5, size, order, separator=between)  # type: ignore[arg-type]
+        plain, _ = windows(ids, batch_starts(ids, seed, step, 5, size, order), size)
+        starts_at_items = batch_starts(ids, seed, step, 5, size, order, between)
+        rows, targets = windows(ids, starts_at_items, size)
         assert np.array_equal(rows[:, 1:], targets[:, :-1])
         for before, row in zip(
             map(vocabulary.decode, plain), map(vocabulary.decode, rows), strict=True
