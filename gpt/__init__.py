@@ -14,12 +14,11 @@
 
 Functions:
 
-    train          trains a new run with a progress bar and returns it
-    train_events   the same, but yields events: every step, evaluation and checkpoint
-    resume         trains a run further
-    load           opens a run, one of its steps, or a model file
-    runs           lists the runs of a folder
-    export         writes a model for other programs
+    train    trains a new run with a progress bar and returns it
+    resume   trains a run further
+    load     opens a run, one of its steps, or a model file
+    runs     lists the runs of a folder, and compares them
+    export   writes a model for other programs
 
 Classes:
 
@@ -51,19 +50,16 @@ if TYPE_CHECKING:
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
     from gpt.exchange.to_transformers import export as export
-    from gpt.interface.listing import runs as runs
     from gpt.interface.trained import TrainedGPT as TrainedGPT
     from gpt.interface.trained import load as load
+    from gpt.interface.trained import runs as runs
     from gpt.interface.training import resume as resume
     from gpt.interface.training import train as train
-    from gpt.interface.training import train_events as train_events
 
 _HOMES = {
-    **dict.fromkeys(("train", "train_events", "resume"), "gpt.interface.training"),
-    "load": "gpt.interface.trained",
-    "runs": "gpt.interface.listing",
+    **dict.fromkeys(("train", "resume"), "gpt.interface.training"),
     "export": "gpt.exchange.to_transformers",
-    "TrainedGPT": "gpt.interface.trained",
+    **dict.fromkeys(("load", "runs", "TrainedGPT"), "gpt.interface.trained"),
     **dict.fromkeys(("ModelConfig", "TrainConfig", "SampleConfig"), "gpt.config"),
     **dict.fromkeys(("GptxError", "ConfigError", "TextError", "CheckpointError"), "gpt.errors"),
 }

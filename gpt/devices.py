@@ -42,10 +42,8 @@ def cuda_devices() -> int:
 
 
 def lists_gpu() -> bool:
-    """Whether NVIDIA's Linux driver lists a GPU and CUDA_VISIBLE_DEVICES does not hide all of them.
-
-    Reads files only: asking the driver (`cuda_devices`) starts CUDA, which can take longer than a
-    short command. False on other systems.
+    """Whether NVIDIA's Linux driver lists a GPU and CUDA_VISIBLE_DEVICES does not hide it. Reads
+    files only, as asking the driver (`cuda_devices`) can take longer than a short command.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and GPUS.is_dir() and any(GPUS.iterdir())
@@ -79,21 +77,21 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
     If the trial fails, "auto" becomes "cpu" with one line of output; any other choice raises
     ConfigError.
     """
-    chosen = resolve_device(device)
-    if chosen == "cpu":
-        return chosen
+    resolved = resolve_device(device)
+    if resolved == "cpu":
+        return resolved
     try:
-        trial(chosen)
+        trial(resolved)
     except Exception as error:  # a driver, a kernel or torch may raise anything
         if device != "auto":
             raise ConfigError(
                 "device",
-                f"torch cannot compute on {chosen} ({reason_of(error)}); install a version "
+                f"torch cannot compute on {resolved} ({reason_of(error)}); install a version "
                 "of torch that can, or use `device='cpu'`",
             ) from error
-        report_failure(chosen, error, "the CPU computes instead")
+        report_failure(resolved, error, "the CPU computes instead")
         return "cpu"
-    return chosen
+    return resolved
 
 
 def report_failure(what: str, error: Exception, instead: str) -> None:
@@ -160,9 +158,7 @@ def require_memory(
     what: str, characters: int, need: Callable[[int], float], advice: str = "give at most"
 ) -> None:
     """Raises OutOfMemory, with a number of characters that fits, if need(characters) bytes are more
-    than this process can get.
-
-    Linux grants memory that it does not have, and kills the process that uses it.
+    than this process can get: Linux would grant them, then kill the process that uses them.
     """
     needed = need(characters)
     has = available_memory() if needed > SMALL_MEMORY else None
@@ -178,10 +174,8 @@ def require_memory(
 
 
 def core_rate() -> float:
-    """Floating-point operations per second of one core, in float32 matrix products.
-
-    The products are so small that one thread computes them in microseconds. The fastest one counts,
-    so other work on the machine changes the rate by a few per cent only.
+    """Floating-point operations per second of one core, in small float32 matrix products. The
+    fastest one counts, so other work on the machine changes the rate by a few per cent only.
     """
     import numpy as np
 
@@ -198,8 +192,7 @@ def available_cpus() -> int:
     """The number of cores whose time this process may use: the least of the cores that it may run
     on, and of what its control groups grant; at least 1.
 
-    Threads that share less than a core each wait for one another: on half a core, two threads took
-    2.9 s for what one did in 2.2 s.
+    Threads that share less than a core each wait for one another.
     """
     limits: list[float] = [_own_cores()]
     for folder in _own_groups("cpu"):
@@ -221,19 +214,19 @@ def _own_cores() -> int:
 @cache
 def cores() -> int:
     """The number of cores to use: what THREAD_VARIABLES say, or else the available ones."""
-    given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    if re.fullmatch("0*[1-9][0-9]{0,3}", given):
-        return min(_own_cores(), int(given))
+    limit = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
+    if re.fullmatch("0*[1-9][0-9]{0,3}", limit):
+        return min(_own_cores(), int(limit))
     return available_cpus()
 
 
 def limit_blas_threads() -> None:
-    """Makes each matrix product of numpy use one thread; call it before the first import of numpy.
+    """Makes each matrix product of numpy use one thread, unless the user has set one of
+    THREAD_VARIABLES; call it before the first import of numpy.
 
     Threads of OpenBLAS wait for one another by spinning: while another process uses a core, a
     product of small matrices takes milliseconds instead of microseconds (benchmarks/LOG.md). gptx
-    distributes texts over the cores instead. If the user has set one of THREAD_VARIABLES, it
-    changes nothing.
+    distributes texts over the cores instead.
     """
     cores()  # reads the variables before one of them is set
     if not any(name in os.environ for name in THREAD_VARIABLES):
@@ -241,11 +234,12 @@ def limit_blas_threads() -> None:
 
 
 def let_threads_sleep() -> None:
-    """Makes waiting threads sleep early; call it before the first import of torch.
+    """Makes waiting threads sleep early, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT;
+    call it before the first import of torch.
 
     GNU's OpenMP spins for milliseconds at every barrier. If another process needs a core, a
     training step then takes twice as long or more; if none does, sleeping costs a few per cent
-    (benchmarks/LOG.md). Does not override the user's OMP_WAIT_POLICY or GOMP_SPINCOUNT.
+    (benchmarks/LOG.md).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -69,8 +69,10 @@ def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
-    found = {number: signal.getsignal(number) for number in numbers}
-    previous = {number: each for number, each in found.items() if each is not signal.SIG_IGN}
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    previous = {
+        number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN
+    }
     stopped = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -6,7 +6,6 @@ import math
 import os
 import reprlib
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 INSTALL = "in the folder of gptx: pip install -c constraints.txt -e ."
@@ -58,11 +57,6 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
-def format_losses(nats: float | None) -> str:
-    """ "1.6693 nats (2.408 bits/char)" """
-    return "–" if nats is None else f"{nats:.4f} nats ({bits(nats):.3f} bits/char)"
-
-
 def bits(nats: Any) -> Any:
     """Converts nats to bits; takes a number or an array."""
     return nats / math.log(2)
@@ -80,9 +74,7 @@ def first_few(items: Sequence[str], most: int, joint: str = " ") -> str:
 
 
 def short_repr(value: object, most: int = 60) -> str:
-    """The repr of a value from a file that gptx did not write, for an error: about `most`
-    characters, in a time that depends neither on the value's size nor on its depth.
-    """
+    """The repr of any value for an error, in about `most` characters."""
     short = _Short()
     short.maxlevel, short.maxstring, short.maxother = 2, most, most
     text = short.repr(value)
@@ -90,8 +82,5 @@ def short_repr(value: object, most: int = 60) -> str:
 
 
 class _Short(reprlib.Repr):
-    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
-
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() < 200 else f"a number of {x.bit_length():,} bits"

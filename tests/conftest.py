@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of t
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 40
 TINY: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 16}
+On = Callable[[TrainedGPT, Callable[[], Any]], TrainedGPT]
 IN_MEMORY = "/dev/shm"  # files are created and removed many times faster there than on a disk
 
 
@@ -145,3 +146,14 @@ def fresh(tiny: Checkpoint, tmp_path: Path) -> Checkpoint:
 def fresh_run(fresh: Checkpoint) -> Run:
     """The run of `fresh`."""
     return Run(fresh.path.parent)
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> On:
+    """Makes a function: a model on the device that another function opens."""
+
+    def make(model: TrainedGPT, open_device: Callable[[], Any]) -> TrainedGPT:
+        monkeypatch.setattr("gpt.interface.trained.open_on_device", lambda *_: open_device())
+        return TrainedGPT(model.stored, device="cuda")
+
+    return make

@@ -91,6 +91,37 @@ def test_bad_input_prints_one_line_and_sets_the_exit_code(
     assert sorted(home.rglob("step-*")) == before
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (
+            "train --max_iters=100 --out_dir=out --n_layer=4 --compile=False a.txt",
+            "train --steps 100 --checkpoints out --n-layer 4 --no-compile a.txt",
+        ),
+        ("train --lr 1e-3 --input_txt my.txt", "train --learning-rate 1e-3 my.txt"),
+        ("train --compile=True --wandb_log=True -o x", "train --compile -o x"),
+        (
+            "sample --start='To be' --num_samples=3 --temp 0.5 --max_new_tokens 9",
+            "sample --prompt 'To be' -n 3 --temperature 0.5 --length 9",
+        ),
+        ("generate --n 3 --prefix=a --dtype float16", "sample -n 3 --prompt a"),
+        ("sample -temperature 0.3 -length 20", "sample --temperature 0.3 --length 20"),
+    ],
+)
+def test_a_command_in_the_words_of_others_is_shown_in_ours(
+    gptx: Gptx, typed: str, meant: str
+) -> None:
+    answer = gptx(*shlex.split(typed))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.endswith(f"; in gptx: gptx {meant}\n")
+
+
+def test_underscores_are_dashes_and_other_mistakes_stay_as_they_are(gptx: Gptx) -> None:
+    assert gptx("sample", "a", "--top_k=3", "--avoid_copies", "0").err.endswith("1 or more\n")
+    for line in ("train --maxx_iters 3", "train --n_layer=x", "dance --lr 1"):
+        assert "in gptx:" not in gptx(*line.split()).err
+
+
 def test_debugging_shows_the_traceback_and_keeps_line_and_code(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +213,7 @@ def test_python_in_readme_and_docs_works(
 ) -> None:
     (tmp_path / "corpus.txt").write_bytes((home / "corpus.txt").read_bytes())
     monkeypatch.chdir(tmp_path)
-    for name in ("train", "train_events", "resume"):
+    for name in ("train", "resume"):
         monkeypatch.setattr(notebook, name, small(getattr(notebook, name)))
     names: dict[str, Any] = {}
     for snippet in snippets_of("docs/python.md") + snippets_of("README.md"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 import gpt
-from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.errors import CheckpointError, ConfigError
 from gpt.storage.run import MODEL, Checkpoint, Run
 
 
@@ -29,6 +28,7 @@ def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
             model = gpt.load(path)
             assert (model.stored.digest, model.stored.step) == (best, 12)
             assert model.proof.passed
+    assert repr(model).startswith("<TrainedGPT shared.safetensors step 12: ")
 
 
 def test_load_opens_any_kept_step(fresh: Checkpoint) -> None:
@@ -37,8 +37,6 @@ def test_load_opens_any_kept_step(fresh: Checkpoint) -> None:
     steps |= {6: 6, np.int64(12): 12, np.uint8(6): 6}
     for place in (root, run):
         assert {step: gpt.load(place, step=step).stored.step for step in steps} == steps
-    with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
-        gpt.load(run, step="7")
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         gpt.load(run, step=7)
     for wrong in ("first", "", -1, 6.0):
@@ -51,13 +49,6 @@ def test_step_is_refused_where_there_is_only_one(fresh: Checkpoint) -> None:
         for step in ("last", "12", 12):
             with pytest.raises(ConfigError, match=f"^step: {place} has one step only"):
                 gpt.load(place, step=step)
-
-
-def test_loaded_model_file_has_its_own_name(fresh: Checkpoint, tmp_path: Path) -> None:
-    (tmp_path / "deep/er").mkdir(parents=True)
-    shared = shutil.copy(fresh.path / MODEL, tmp_path / "deep/er/shared.safetensors")
-    assert repr(gpt.load(shared)).startswith("<TrainedGPT shared.safetensors step 12: ")
-    assert repr(gpt.load(fresh.path / MODEL)).startswith("<TrainedGPT tiny step 12: ")
 
 
 def test_load_defaults_to_the_checkpoints_folder(
@@ -103,7 +94,6 @@ def test_loaded_run_knows_its_steps_losses_and_options(fresh: Checkpoint) -> Non
     earlier = model.at(6)
     assert (earlier.stored.step, earlier.manifest.step) == (6, 6)
     assert earlier.at("last").stored.digest == model.stored.digest
-    assert copy.copy(earlier).steps == [6, 12]
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         model.at(7)
 
@@ -117,24 +107,12 @@ def test_model_file_without_its_run_says_that_it_has_no_steps(
     for call in calls:
         with pytest.raises(CheckpointError, match=r"alone.safetensors is a model file without its"):
             call()
-    assert not hasattr(model, "steps")
-
-
-def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:
-    models = [gpt.load(tiny.path) for _ in range(2)]
-    texts = [model.sample("the ", length=60, seed=1) for model in models for _ in range(2)]
-    assert len(set(texts)) == 1
-    assert texts[0].startswith("the ")
-    assert len(texts[0]) == 64
-    assert models[0].sample("the ", length=60, seed=2) != texts[0]
-    with pytest.raises(TextError, match=r"^'Q' \(U\+0051 .* at position 1 "):
-        models[0].sample("tQe")
 
 
 def test_package_exports_exactly_its_public_names() -> None:
     assert all(getattr(gpt, name) is not None for name in gpt.__all__)
     assert dir(gpt) == sorted(gpt.__all__)
-    assert {"load", "train", "train_events", "resume", "runs"} <= {*dir(gpt)}
+    assert {"load", "train", "resume", "runs"} <= {*dir(gpt)}
     with pytest.raises(AttributeError, match="module 'gpt' has no attribute 'trian'"):
         _ = gpt.trian
 
@@ -169,37 +147,22 @@ def test_only_what_trains_imports_torch(tiny: Checkpoint) -> None:
     subprocess.run(command, cwd=Path(__file__).parents[1], check=True, timeout=120)
 
 
-def test_runs_are_indexed_by_name_and_place_and_open(fresh: Checkpoint) -> None:
-    root = fresh.path.parents[1]
-    shutil.copytree(root / "tiny", root / "newer")
-    runs = gpt.runs(root)
-    assert len(runs) == 2
-    assert {run.name for run in runs} == {"tiny", "newer"}
-    tiny = runs["tiny"]
-    assert (tiny.name, tiny.step, tiny.steps()) == ("tiny", 12, [6, 12])
-    assert tiny.loss == fresh.manifest.best_loss
-    assert repr(tiny) == f"<run tiny: step 12, loss {tiny.loss:.4f}>"
-    assert tiny.curve.steps.tolist() == [6, 12]
-    assert tiny.load(step=6).stored.step == 6
-    assert tiny.load().path == tiny.path.resolve()
-    assert runs[-1].name == [run.name for run in runs][-1]
-    assert [run.name for run in runs[:1]] == [runs[0].name]
-    with pytest.raises(KeyError, match=r"no run 'tyni'; there are: .*tiny"):
-        runs["tyni"]
-    with pytest.raises(IndexError):
-        runs[2]
-
-
-def test_damaged_run_is_left_out_with_a_warning(
+def test_runs_are_found_by_name_and_place_and_open(
     fresh: Checkpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = fresh.path.parents[1]
-    shutil.copytree(root / "tiny", root / "damaged")
+    for name in ("newer", "damaged"):
+        shutil.copytree(root / "tiny", root / name)
     (root / "damaged/step-00000012/manifest.json").write_text("{")
-    assert [run.name for run in gpt.runs(root)] == ["tiny"]
+    runs = gpt.runs(root)
+    assert {run.name for run in runs} == {"tiny", "newer"}
     assert "damaged" in caplog.text
-
-
-def test_empty_folder_says_how_to_train(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no run in .*; train one with: gpt\.train"):
-        gpt.runs(tmp_path)
+    tiny = runs["tiny"]
+    assert (tiny.loss, tiny.curve.steps.tolist()) == (fresh.manifest.best_loss, [6, 12])
+    assert gpt.load(tiny.path, step=6).stored.step == 6
+    assert runs[-1].name == [run.name for run in runs][-1]
+    assert [run.name for run in gpt.runs(root, ["t*"])] == ["tiny"]
+    with pytest.raises(CheckpointError, match=r"no run 'tyni' .*; there are: .*tiny"):
+        gpt.runs(root, ["tyni"])
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .*; train one with: gptx train"):
+        gpt.runs(root / "empty")

@@ -16,7 +16,7 @@ from program import TINY, Gptx, Terminal
 import gpt
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface import training as notebook
-from gpt.training.events import Evaluated, Event, Sampled, Saved, Stepped, Stopped
+from gpt.training.events import Event, Stepped
 
 SMALL: dict[str, Any] = {
     "n_layer": 2,
@@ -87,26 +87,6 @@ def test_interrupted_training_is_saved_and_returned(
     assert "the run is finished at step 8; give `minutes` or `steps`" in caplog.text
 
 
-def test_events_of_a_training_are_yielded_in_order(home: Path) -> None:
-    events = [*gpt.train_events("corpus.txt", run="events", **SMALL)]
-    kinds = [type(event) for event in events]
-    four = [Stepped] * 4
-    whole = [Saved, *four, Evaluated, Saved, Sampled, *four, Evaluated, Saved, Sampled, Stopped]
-    assert kinds == whole
-    assert gpt.load(home / "checkpoints/events").steps == [4, 8]
-
-
-def test_loop_left_early_leaves_a_run_that_can_be_resumed(home: Path) -> None:
-    events = gpt.train_events("corpus.txt", run="left", **SMALL)
-    for event in events:
-        if isinstance(event, Stepped) and event.step == 6:
-            break
-    events.close()  # type: ignore[attr-defined]
-    path = home / "checkpoints/left"
-    assert gpt.load(path).steps == [0, 4]
-    assert gpt.resume(path).steps[-1] == 8
-
-
 def test_text_itself_can_be_trained_on() -> None:
     run = gpt.train(text="the cat sat. " * 40, **SMALL)
     assert run.path.name == "text-1"
@@ -120,23 +100,14 @@ def test_text_itself_can_be_trained_on() -> None:
     ("arguments", "options", "error", "problem"),
     [
         (["no.txt"], {}, TextError, r"no file or folder 'no.txt'; give an existing .* text='…'$"),
-        (["to be, or not\nto be"], {}, TextError, r"^corpus: .* or a text itself as text='…'"),
-        (["x" * 5000], {}, TextError, r"no file or folder 'x+\.\.\.'"),
-        (["-"], {}, TextError, "no file or folder '-'"),
+        (["x" * 5000], {}, TextError, r"no file or folder 'x+\.\.\.x+';"),
         ([[]], {}, TextError, "^corpus: the list is empty; give at least one file"),
         ([], {"text": "a\ud800b"}, TextError, r"^text: '.ud800' at position 1 .*; leave it out$"),
         (["corpus.txt"], {"text": "a"}, ConfigError, "^text: give either `corpus` or `text`"),
-        ([], {"text": b"a"}, ConfigError, "^text: b'a' is not a text"),
         (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean minutes"),
-        (["corpus.txt"], {"minutes": "2"}, ConfigError, "^minutes: '2' is not a number"),
-        (["corpus.txt"], {"minutes": 0}, ConfigError, "^minutes: "),
         (["corpus.txt"], {"minutes": 1, "steps": 9}, ConfigError, "^minutes: .* with `steps`"),
         (["corpus.txt"], {"n_layer": 0}, ConfigError, r"^n_layer: 0 is not .* in \[1, 500\]"),
-        (["corpus.txt"], {"preset": "fast"}, ConfigError, "^preset: 'fast' is not one of"),
-        (["corpus.txt"], {"device": "tpu"}, ConfigError, "^device: 'tpu' is not one of"),
-        (["corpus.txt"], {"data": 3}, ConfigError, "^data: 3 is not a path"),
         (["corpus.txt"], {"run": "corpus-1"}, ConfigError, "^run: 'corpus-1' exists already"),
-        (["corpus.txt"], {"block_size": 9**4}, TextError, "; use `block_size="),
         (
             ["corpus.txt"],
             {"split": "every:2", "val_fraction": 0.2},
@@ -156,13 +127,10 @@ def test_error_of_train_names_the_keyword(
     assert sorted(os.listdir("checkpoints")) == before
 
 
-@pytest.mark.parametrize("progress", [True, False])
-def test_bar_shows_losses_and_ends_as_one_line_unless_progress_is_false(
-    progress: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    gpt.train("corpus.txt", progress=progress, **SMALL)
-    shown = terminal.getvalue()
-    line = r"step 8 loss \d\.\d{3} validation \d\.\d{3} in 00:\d\d *\n" if progress else ""
-    assert re.fullmatch(line, shown.rpartition("\r")[2])
+def test_bar_shows_losses_and_ends_as_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    gpt.train("corpus.txt", progress=False, **SMALL)
+    assert terminal.getvalue() == ""
+    gpt.train("corpus.txt", **SMALL)
+    line = r"step 8 loss \d\.\d{3} validation \d\.\d{3} in 00:\d\d *\n"
+    assert re.fullmatch(line, terminal.getvalue().rpartition("\r")[2])

@@ -41,7 +41,6 @@ from gpt.model.positions import POSITIONS
 from gpt.page.shipping import config_record
 from gpt.reading import decode
 from gpt.reading import layers as read_layers
-from gpt.reading import positions as read_positions
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 
@@ -202,7 +201,7 @@ def test_variants_have_every_two_values_of_two_options() -> None:
     assert seen == {pair for row in all_rows() for pair in pairs_of(row)}
     for choice, built_in in (
         (Activation, (ACTIVATIONS, read_layers.ACTIVATIONS)),
-        (Position, (POSITIONS, read_positions.POSITIONS)),
+        (Position, (POSITIONS, read_layers.POSITIONS)),
         (Attention, (ATTENTION,)),
     ):
         assert all({*get_args(choice)} == {*table} for table in built_in)

@@ -70,7 +70,7 @@ READING = [
     ["--help"],
     ["train", "--help"],
     ["--version"],
-    ["sample", "--length", "5"],
+    ["sample", "--seed", "1", "--length", "5"],
     ["attn", "the cat"],
     ["attn", "the cat", "--format", "html"],
     ["heads", "--ablate", "mean"],
@@ -129,7 +129,9 @@ def test_a_shell_completes_without_numpy_and_imports_one_command(home: Path) -> 
     assert done.stderr.split() == ["gpt.commands.attn"]
 
 
-@pytest.mark.parametrize("arguments", ["sample -n 50 --length 1000000000 --json", "train --help"])
+@pytest.mark.parametrize(
+    "arguments", ["sample --seed 1 -n 50 --length 1000000000 --json", "train --help"]
+)
 def test_closed_pipe_ends_a_command_without_a_message(home: Path, arguments: str) -> None:
     """Also a long sample that has nothing to write yet."""
     reading, writing = os.pipe()
@@ -142,9 +144,9 @@ def test_closed_pipe_ends_a_command_without_a_message(home: Path, arguments: str
 @pytest.mark.parametrize(
     ("streams", "arguments", "code", "error"),
     [
-        (">/dev/full", "sample --length 5", 6, "cannot write output"),
+        (">/dev/full", "sample --seed 1 --length 5", 6, "cannot write output"),
         (">/dev/full PYTHONUNBUFFERED=1", "runs", 6, "cannot write output"),
-        (">&-", "sample --length 5", 6, "cannot write output"),
+        (">&-", "sample --seed 1 --length 5", 6, "cannot write output"),
         (">&- 2>&-", "eval corpus.txt", 6, ""),
         ("<&-", "eval -", 3, "standard input"),
         ("2>&-", "sample the☃ --unknown skip --length 0", 0, ""),

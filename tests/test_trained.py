@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TEXT
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, OutOfMemory, TextError
@@ -54,15 +52,6 @@ def test_model_with_other_logits_does_not_open(
         TrainedGPT(replace(stored, tensors=tensors)).prove()
 
 
-def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(
-    trained: TrainedGPT,
-) -> None:
-    texts = [trained.sample("the cat", length=50, seed=seed) for seed in (1, 1, 2)]
-    assert texts[0] == texts[1] != texts[2]
-    assert all(text.startswith("the cat") and len(text) == 57 for text in texts)
-    assert set(texts[0]) <= set(TEXT)
-
-
 def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
     config = SampleConfig(length=20, n=3, seed=5)
     steps = list(trained.stream("no ", config))
@@ -77,35 +66,12 @@ def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
 
 
 def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT) -> None:
-    with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
-        trained.sample("the é")
+    for method in (trained.sample, trained.heads):
+        with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4.*pass `unknown='skip'`"):
+            method("the é cat sat")
+    trained.heads("the cat é sat on", unknown="skip")
     continued = trained.sample("the é", unknown="skip", length=30, seed=1)
     assert continued[-30:] == trained.sample("the ", length=30, seed=1)[-30:]
-
-
-def test_heads_take_the_advice_for_unknown_characters(trained: TrainedGPT) -> None:
-    measure = trained.heads
-    with pytest.raises(TextError, match="pass `unknown='skip'`"):
-        measure("the cat é sat on")
-    measure("the cat é sat on", unknown="skip")
-
-
-@pytest.fixture(scope="module")
-def untouched(trained: TrainedGPT) -> Iterator[None]:
-    """Weights and numpy's random state do not change."""
-    weights = {name: array.copy() for name, array in trained.stored.tensors.items()}
-    state = str(np.random.get_state())
-    yield
-    assert str(np.random.get_state()) == state
-    assert all(np.array_equal(trained.stored.tensors[name], weights[name]) for name in weights)
-
-
-@pytest.mark.usefixtures("untouched")
-def test_attention_and_generation_change_no_state(trained: TrainedGPT) -> None:
-    first = trained.attn("the cat").layers[1].weights
-    trained.sample("the", length=40)
-    trained.eval(TEXT)
-    assert np.array_equal(trained.attn("the cat").layers[1].weights, first)
 
 
 @pytest.mark.parametrize(
@@ -123,16 +89,6 @@ def test_example_text_is_the_first_suitable_line_cut_between_words(
     stored: StoredModel, excerpt: str, example: str
 ) -> None:
     assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
-
-
-@settings(deadline=None, max_examples=60)
-@given(excerpt=st.text("ab \n\t", min_size=1, max_size=60), length=st.integers(1, 20))
-def test_example_text_is_always_a_part_of_the_text(
-    trained: TrainedGPT, excerpt: str, length: int
-) -> None:
-    example = TrainedGPT(replace(trained.stored, excerpt=excerpt)).example(length)
-    assert 1 <= len(example) <= min(length, trained.config.block_size)
-    assert example in excerpt
 
 
 def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> None:
@@ -162,18 +118,6 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
         trained = model
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(answers, range(12))) == expected
-
-
-@pytest.mark.parametrize("used", [False, True])
-def test_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> None:
-    if used:
-        samples = trained.stream("the", SampleConfig(length=9, seed=1))
-        next(samples)
-    for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
-        assert other.sample("the cat", length=20, seed=1) == trained.sample(
-            "the cat", length=20, seed=1
-        )
-        assert other.stored.digest == trained.stored.digest
 
 
 def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
@@ -207,35 +151,29 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         assert not any(array.flags.writeable for array in arrays), name
 
 
-def test_copies_and_pickles_are_read_only(trained: TrainedGPT) -> None:
+def test_a_model_and_its_results_can_be_copied_and_pickled(trained: TrainedGPT) -> None:
+    next(trained.stream("the", SampleConfig(length=9, seed=1)))
     results = [
         trained.attn("the cat sat"),
-        trained.activations("the cat"),
-        trained.eval("the cat sat on the mat", chars=True).surprisals,
         trained.heads(windows=1),
-        trained.next("the"),
-        trained,
+        trained.activations("the cat"),
     ]
     ways = (copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result)))
-    for result in results:
-        for way in ways:
-            copied = way(result)
-            if isinstance(copied, TrainedGPT):
-                copied = (copied.stored.tensors, copied.stored.probe, copied.reader.tensors)
-            for array in arrays_of(copied):
-                assert not array.flags.writeable, type(result)
+    for way in ways:
+        other = way(trained)
+        text = trained.sample("the cat", length=20, seed=1)
+        assert other.sample("the cat", length=20, seed=1) == text
+        assert other.stored.digest == trained.stored.digest
+        for result in results:
+            assert not any(array.flags.writeable for array in arrays_of(way(result)))
 
 
 WRONG_IDS: list[tuple[Any, type[Exception]]] = [
     (np.array([-1, 0, 1]), ValueError),
     (np.array([0, 1, 15]), ValueError),
-    (np.array([0, 2**62, 1]), ValueError),
     (np.array([0, 1, 2**64 - 1], np.uint64), ValueError),
     (np.array([0.0, 1.5, 2.0]), TypeError),
-    (np.array([True, False, True]), TypeError),
     (np.array([[0, 1, 2]]), TypeError),
-    (np.array(1), TypeError),
-    (np.array([0, 10**400, 1]), TypeError),
     (np.array(["a", "b", "c"]), TypeError),
 ]
 
@@ -269,16 +207,8 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. the cat"
     ids = trained.vocabulary.encode(text)
     assert trained.eval(ids).score == trained.eval(text).score
-    both = [trained.eval(each, chars=True).surprisals.nats for each in (ids, text)]
-    assert (both[0] == both[1]).all()
     assert trained.heads(ids, name="it").measured == "1 window of 16 characters of it"
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     same = trained.eval(text, against=trained).paired
     assert (same.difference, same.first) == (0, pytest.approx(trained.eval(text).nats))
     assert "back" in trained.heads(text).to_numpy()
-
-
-def test_heads_take_a_text(tiny: Checkpoint) -> None:
-    model = TrainedGPT(tiny.model())
-    with pytest.raises(TypeError, match="text: expected a row of ids, not an array of <U7"):
-        model.heads(["the cat"])  # type: ignore[arg-type]

@@ -10,18 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import train_tiny
 from program import Gptx
 from ranked import on_ranks
 
 import gpt
-from gpt.config import ModelConfig, RunConfig, TrainConfig
-from gpt.config.train import preset as preset_values
+from gpt.config import ModelConfig, RunConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.preparing import Texts, begin_run
-from gpt.interface.trained import find_model, read_checkpoint
+from gpt.interface.trained import find_model
 from gpt.model import GPT, initialise, start_from
-from gpt.storage.manifest import TrainedText, exposure_to_split
+from gpt.storage.manifest import TrainedText
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\n" * 30
@@ -44,16 +42,12 @@ def child_of(parent: Any, folder: Path, text: str = HUNGARIAN, **options: Any) -
     "options",
     [
         {},
-        {"tied": True},
         {"position": "learned", "tied": True, "bias": True},
-        {"position": "learned"},
-        {"activation": "gelu"},
-        {"feed_forward": False, "position": "none"},
-        {"position": "sinusoidal", "attention": "heads"},
+        {"feed_forward": False, "position": "none", "attention": "heads"},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("added", [0, 1, 300])
+@pytest.mark.parametrize("added", [0, 300])
 def test_known_characters_keep_their_logits_and_new_ones_get_little_probability(
     options: dict[str, Any], added: int
 ) -> None:
@@ -86,9 +80,7 @@ def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
     same = {"n_layer", "n_head", "n_embd", "block_size", "bias", "position"}
     assert all(getattr(child.config, name) == getattr(parent.config, name) for name in same)
     assert child.config.dropout == 0.1
-    assert (manifest.step, manifest.train.steps, manifest.corpus.characters) == (
-        *(8, 8, len(HUNGARIAN)),
-    )
+    assert (manifest.step, manifest.corpus.characters) == (8, len(HUNGARIAN))
     recorded = child.parent
     assert recorded is not None
     assert (recorded.run, recorded.step) == ("tiny", parent.stored.step)
@@ -149,25 +141,6 @@ def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
     assert child_of(tiny.path, tmp_path, n_embd=16, attention="heads").config.attention == "heads"
 
 
-@pytest.mark.parametrize("preset", ["default", "best", "classic"])
-def test_presets_keep_the_parents_layout(tiny: Checkpoint, tmp_path: Path, preset: Any) -> None:
-    options = RunConfig(
-        checkpoints=tmp_path,
-        data=tmp_path / "data",
-        preset=preset,
-        init_from=str(tiny.path),
-        minutes=1.0,
-    )
-    (tmp_path / "new.txt").write_text(HUNGARIAN * 20)
-    with begin_run(options, {}, Texts([str(tmp_path / "new.txt")]), dry=True) as start:
-        model, plan = start.plan.manifest.model, start.plan
-    kept = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 16, "position": "rotary"}
-    assert kept.items() <= vars(model).items()
-    assert plan.manifest.train.steps > 1
-    decay = preset_values(preset, "cpu").get("weight_decay", TrainConfig.weight_decay)
-    assert plan.manifest.train.weight_decay == decay
-
-
 def test_known_corpus_with_options_of_its_own_keeps_the_parents_layout(
     gptx: Gptx, home: Path
 ) -> None:
@@ -194,55 +167,40 @@ def test_models_that_cannot_be_a_parent_are_refused(tiny: Checkpoint, tmp_path: 
     assert not (tmp_path / "children").exists()
 
 
-def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path) -> None:
+def test_card_runs_and_config_name_the_parent(gptx: Gptx, home: Path) -> None:
     (home / "hu.txt").write_bytes(HUNGARIAN.encode())
-    plan = gptx("train", "hu.txt", "--init-from", "corpus-1", "--dry-run", "--all", "--json")
-    assert plan.code == 0, plan.err
-    record = json.loads(plan.out)
-    assert (record["n_embd"], record["block_size"], record["parent"]["run"]) == (16, 16, "corpus-1")
-    card = " ".join(plan.err.split())
-    assert "from corpus-1 step 8; 20 new characters: 'f' 'g' 'k' 'p' " in card
-    assert "in the vocabulary" in card
-    done = gptx("train", "hu.txt", "--init-from", "corpus-1", "--steps", "4")
+    done = gptx("train", "hu.txt", "--init-from", "corpus-1", "--steps", "4", "--all")
     assert done.code == 0, done.err
+    shown = "from corpus-1 step 8; 20 new characters: 'f' 'g' 'k' 'p' "
+    assert shown in " ".join(done.err.split())
     exactly = 'from = "checkpoints/corpus-1/step-00000008"'  # its best step may change
     assert exactly in (home / "checkpoints/hu-1/config.toml").read_text("utf-8")
-    assert "from corpus-1 step 8; 20 new" in " ".join(gptx("runs", "hu-1").out.split())
-    shown = json.loads(gptx("runs", "hu-1", "--json").out)["parent"]
-    assert shown == record["parent"]
-    assert shown["digest"] == find_model(home / "checkpoints", "corpus-1").stored.digest
-    again = gptx("train", "--config", "checkpoints/hu-1/config.toml", "--json")
-    assert again.code == 0, again.err
+    assert shown in " ".join(gptx("runs", "hu-1").out.split())
+    record = json.loads(gptx("runs", "hu-1", "--json").out)["parent"]
+    assert record["digest"] == find_model(home / "checkpoints", "corpus-1").stored.digest
+    assert gptx("train", "--config", "checkpoints/hu-1/config.toml").code == 0
     models = [gpt.load(home / "checkpoints" / name).stored for name in ("hu-1", "hu-2")]
     assert models[0].digest == models[1].digest
-    for command in ("sample", "heads", "next", "eval"):
-        assert gptx(command, "--run", "hu-2").code == 0
-    page = gpt.load(home / "checkpoints/hu-1")._repr_html_()
-    assert "corpus-1 step 8; 20 new characters" in page
 
 
-def test_comparison_says_that_a_parent_may_have_seen_the_text(gptx: Gptx, home: Path) -> None:
-    """first and other have texts of their own; child continues other on the text of first."""
-    (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
+def test_what_a_parent_has_learned_of_the_text_is_said(gptx: Gptx, home: Path) -> None:
+    """half validates on what first was trained on; child continues other on the text of first."""
+    lines = [f"{number}: the cat sat on mat {number * number}\n" for number in range(200)]
+    (home / "numbers.txt").write_text("".join(lines))
     short = ("--steps", "2", "--counting", "0", "--checkpoints", "family")
     shape = ("--block-size", "16", "--n-embd", "16", "--n-layer", "1")
     for run, text, more in (
-        ("first", "corpus.txt", shape),
-        ("other", "other.txt", shape),
-        ("child", "corpus.txt", ("--init-from", "other")),
-        ("half", "corpus.txt", ("--init-from", "first", "--val-fraction", "0.5")),
+        ("first", "numbers.txt", shape),
+        ("child", "corpus.txt", ("--init-from", "first")),
+        ("half", "numbers.txt", ("--init-from", "first", "--val-fraction", "0.5")),
     ):
         done = gptx("train", text, "--run", run, *more, *short)
         assert done.code == 0, done.err
-        seen = "first was trained on more of this corpus (--val-fraction 0.1), so it has seen some"
-        assert (seen in " ".join(done.err.split())) == (run == "half")
-    where = ("eval", "--checkpoints", "family", "--run")
-    warning = "warning: child started from other, which was trained on another corpus and may have"
-    assert warning in gptx(*where, "first", "--against", "child").err
-    assert "warning" not in gptx(*where, "child", "--against", "first").err
-    assert "warning: other.txt is in the text that this run was trained on" in gptx(
-        *where, "child", "other.txt"
-    ).err.replace("\n", " ")
+        learned = "of the validation text is in the text that first was trained on"
+        assert (learned in " ".join(done.err.split())) == (run == "half")
+    warning = "warning: numbers.txt is in the text that this run was trained on"
+    told = gptx("eval", "--checkpoints", "family", "--run", "child", "numbers.txt").err
+    assert warning in " ".join(told.split())
 
 
 def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path: Path) -> None:
@@ -250,12 +208,6 @@ def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path
     child = child_of(alone, tmp_path)
     assert child.parent is not None
     assert child.parent.texts == (TrainedText("alone.safetensors"),)
-    other = train_tiny(tmp_path / "other")
-    saved = read_checkpoint(child.path)
-    why = exposure_to_split(saved.name, saved.recorded, saved.manifest)
-    assert why is not None
-    assert "started from alone.safetensors, which was trained on an unknown text" in why
-    assert exposure_to_split("other", other.manifest, other.manifest) is None
 
 
 def start_on(folder: Path, parent: Path) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from gpt.words import counted, duration, format_losses, layers_and_heads, millions, short_repr
+from gpt.words import counted, duration, layers_and_heads, millions, short_repr
 
 
 def test_durations_are_formatted_for_people() -> None:
@@ -15,11 +13,9 @@ def test_durations_are_formatted_for_people() -> None:
     assert ", ".join(map(duration, seconds)) == expected
 
 
-def test_counts_and_losses_are_formatted_for_people() -> None:
+def test_counts_are_formatted_for_people() -> None:
     counts = [millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
     assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
-    assert format_losses(1.6693) == "1.6693 nats (2.408 bits/char)"
-    assert format_losses(None) == "–"
 
 
 def test_one_thing_has_no_plural() -> None:
@@ -29,18 +25,11 @@ def test_one_thing_has_no_plural() -> None:
     assert layers_and_heads(1, 4) == "1 layer × 4 heads"
 
 
-@pytest.mark.parametrize("kind", [lambda part: [part] * 9, lambda part: {"a": part, "b": part}])
-def test_foreign_values_of_any_size_and_depth_are_shown_in_one_short_text(kind: Any) -> None:
-    values: list[Any] = ["x" * 10**7, b"x" * 10**6, 10**5000, -(10**400), [10**5000], 1e300, None]
+def test_any_value_is_shown_in_one_short_text() -> None:
     deep: Any = 1
-    for level in range(20_000):
-        deep = kind(deep)
-        values += [deep] * (level in (40, 19_999))
+    for _ in range(20_000):
+        deep = [deep] * 9
+    values: list[Any] = ["x" * 10**7, b"x" * 10**6, 10**5000, -(10**400), [10**5000], None, deep]
     assert all(0 < len(short_repr(value)) <= 60 for value in values)
-    assert [short_repr(value) for value in ("é", 5, [1, "a"], {"a": 1})] == [
-        "'é'",
-        "5",
-        "[1, 'a']",
-        "{'a': 1}",
-    ]
+    assert [short_repr(value) for value in ("é", 5, [1, "a"])] == ["'é'", "5", "[1, 'a']"]
     assert short_repr(10**400) == "a number of 1,329 bits"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import gpt
-from gpt.interface.evaluating import Evaluation
-from gpt.interface.listing import Runs, SavedRun
+from gpt.reading.score import Evaluation
 from gpt.reading.writing import Sample
+from gpt.storage.overview import Overview, Runs
 
 
 def generate(run: gpt.TrainedGPT) -> None:
@@ -22,7 +22,7 @@ def generate(run: gpt.TrainedGPT) -> None:
     run.sample("a", only="gtp")  # type: ignore[call-overload]
     run.next("a", length=3)  # type: ignore[call-arg]
     assert_type(run.eval("a text", chars=True), Evaluation)
-    run.eval(against=gpt.runs()["name"])
+    run.eval(against=gpt.runs()["name"].path)
     run.eval("a text", agianst=run)  # type: ignore[call-arg]
 
 
@@ -34,8 +34,6 @@ def train() -> None:
     gpt.train("b.txt", init_from=run, tied=True)
     gpt.train("b.txt", init_from="a-1")
     gpt.train("b.txt", init_from=3)  # type: ignore[arg-type]
-    for event in gpt.train_events("a.txt", n_layer=2):
-        assert not isinstance(event, str)
     gpt.train("a.txt", minuts=2)  # type: ignore[call-arg]
     gpt.train("a.txt", preset="fast")  # type: ignore[arg-type]
     gpt.train("a.txt", n_layer="2")  # type: ignore[arg-type]
@@ -48,18 +46,18 @@ def load() -> None:
     assert_type(run.at(run.steps[0]), gpt.TrainedGPT)
     assert_type(run.training, gpt.TrainConfig)
     assert_type(gpt.runs(), Runs)
-    assert_type(gpt.runs()["name"], SavedRun)
-    assert_type(gpt.runs()[-1].load(step=20), gpt.TrainedGPT)
+    assert_type(gpt.runs()["name"], Overview)
+    assert_type(gpt.load(gpt.runs()[-1].path, step=20), gpt.TrainedGPT)
     gpt.load("checkpoints", steps=3)  # type: ignore[call-arg]
 
 
 def point(run: gpt.TrainedGPT) -> None:
     seen, acts = run.attn("a b"), run.activations("a b", ["q", "resid_mid"])
-    assert_type(seen["weights", 0, "mean", -1].ndim, int)
+    assert_type(seen["weights", 0, 1, -1].ndim, int)
     assert_type(acts["resid_mid", 0, None, 2].ndim, int)
     run.logits("a b", patch={("context", 0, 1): 0} | {("q", 0): acts["q", 0]})
     seen["weight", 0]  # type: ignore[index]
-    assert_type(acts["q", 0, 1, 2:4, 0].ndim, int)
+    assert_type(acts["q", 0, 1, 2].ndim, int)
     assert_type(run.weights["W_Q", 0, 1].ndim, int)
     acts["residual"]  # type: ignore[index]
     run.activations("a b", ["q", "residual"])  # type: ignore[list-item]

@@ -22,8 +22,9 @@ from gpt.errors import TextError
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.interface.evaluating import Evaluation, Scorer
+    from gpt.interface.evaluating import Scorer
     from gpt.interface.trained import TrainedGPT
+    from gpt.reading.score import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,7 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
         other = _open_other(asked.against, reading.checkpoints)
         device = reading.device_for(characters, model, other)
         model, other = model.on(device), other.on(device)
-    options = EvalConfig(chars=asked.chars)
-    scorer = Scorer(model, other, options, reading.unknown, asked.data, console.say)
+    scorer = Scorer(model, other, asked.chars, reading.unknown, asked.data, console.say)
     failed = list[int]()
     for number, evaluation in enumerate(_evaluations(scorer, asked, reading.encoding, failed)):
         if output.json:

@@ -67,11 +67,6 @@ def argument(help: str, shown: str = "") -> Meta:
     return Meta(description=help, extra={"argument": True, "shown": shown})
 
 
-def is_argument(field: Field) -> bool:
-    """Whether a field is an argument, not an option."""
-    return any(note.extra and "argument" in note.extra for note in field.notes)
-
-
 class Asked(NamedTuple):
     """The options that the user has given, for a command that completes them itself: on the command
     line, and in the --config file.
@@ -149,7 +144,7 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     hidden = default in (None, "") or (default is False and not has_negative)
     show_default = with_flags(shown) if shown else not hidden
     about: Any
-    if is_argument(field):
+    if any(note.extra and "argument" in note.extra for note in field.notes):
         about = typer.Argument(help=with_flags(field.help), show_default=show_default)
     else:
         flag = flag_of(field.name)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gpt.commands import COMMANDS, MODULES
-from gpt.commands.options import PANELS, classes_of_options, is_argument
+from gpt.commands.options import PANELS, classes_of_options
 from gpt.config import peers
 from gpt.config.fields import fields_of, flag_of
 
@@ -49,7 +49,7 @@ def translated(words: Sequence[str]) -> str | None:
         if value is None and left and has_value.fullmatch(left[0]):
             value = left.pop(0)
         if field and not is_switch:
-            ours += [value or ""] if is_argument(field) else [flag, value or ""]
+            ours += [value or ""] if name == "corpus" else [flag, value or ""]
         elif field and str(value).lower() not in ("false", "0"):
             ours.append(flag)
         elif field and classes[name] in PANELS:

@@ -42,45 +42,32 @@ def command(asked: RunsOptions) -> None:
     Losses are in nats per character, of the best step, on the validation text. counting: the loss
     that counting letter sequences reaches, without a model.
     """
-    from gpt.storage.comparison import compare_runs
-    from gpt.storage.overview import RunTable, overview_of
-    from gpt.storage.runs import (
-        all_runs,
-        find_run,
-        find_runs,
-        is_pattern,
-        pin_run,
-        read_manifests,
-    )
+    from gpt.storage.overview import read_runs
+    from gpt.storage.runs import find_run, is_pattern, pin_run
 
     names = asked.names
     if asked.use is not None:
         refuse_if(bool(names), "--use: takes one name, and shows no run")
-        pin_run(asked.checkpoints, None if asked.use == "newest" else asked.use)
-        how = "the newest" if asked.use == "newest" else "pinned; gptx runs --use newest unpins it"
-        console.say(f"run: {find_run(asked.checkpoints).name}, {how}")
+        pin_run(asked.checkpoints, asked.use)
+        console.say(f"every command takes {find_run(asked.checkpoints).name}; --run takes another")
         return
     refuse_if(asked.path is not None and not names, "-o needs names of runs; '*' is all")
     form: Form = asked.form(get_args(Form))
-    if names:
-        runs = find_runs(asked.checkpoints, names)
-    else:
-        runs = all_runs(asked.checkpoints) or [find_run(asked.checkpoints)]
     if len(names) == 1 and not is_pattern(names[0]) and asked.path is None:
-        _show(asked, runs[0])
+        _show(asked, find_run(asked.checkpoints, names[0]))
         return
-    entries, damaged = read_manifests(runs)
+    runs, damaged = read_runs(asked.checkpoints, names)
     for problem in damaged:
         note(f"warning: {problem}")
     if not names:
         if asked.json:
-            console.write_json(*(_record(overview_of(*entry)) for entry in entries))
+            console.write_json(*map(_record, runs))
         else:
-            asked.write_result(RunTable(tuple(entries)))
+            asked.write_result(runs)
         return
-    if not entries:
+    if not runs:
         raise CheckpointError("no undamaged run is left to compare")
-    comparison = compare_runs(entries)
+    comparison = runs.compare()
     if form == "text":
         asked.write_result(comparison)
     else:
@@ -89,9 +76,9 @@ def command(asked: RunsOptions) -> None:
 
 def _show(asked: RunsOptions, run: Run) -> None:
     """Prints one run: its losses and samples, and perhaps every option."""
-    from gpt.storage.overview import overview_of
+    from gpt.storage.overview import Overview
 
-    overview = overview_of(run)
+    overview = Overview(run, run.last().manifest)
     if asked.json:
         logs = {log: run.records(log) for log in ("metrics", "samples", "training")}
         console.write_json({**_record(overview), **logs})

@@ -155,13 +155,11 @@ class ReadingOptions(CheckpointOptions):
 
     def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
         """The text as the model reads it. If there is no text, the validation split's first line,
-        which a note quotes. Raises TextError for an unknown character, unless a caller will
-        truncate the text and may so cut it off.
+        which a note quotes. truncate: keep only its end. Raises TextError for an unknown character.
         """
         model.prove()  # before any note
-        if text and truncate:
-            return model.readable_text(text, self.unknown, console.say)
-        return self.known_text(model, model.given(text, console.say, "TEXT"))
+        text = model.text_or_example(text, console.say, "TEXT")
+        return model.known_text(text, self.unknown, truncate, console.say)
 
     def known_text(self, model: TrainedGPT, text: str) -> str:
         """See TrainedGPT.known_text; prints its notes."""
@@ -257,7 +255,10 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
-        found.append(stop := model.readable_text(unescaped(stop), "fold", console.say, name))
+        reading = model.vocabulary.read(unescaped(stop))
+        for line in reading.notes(name):
+            console.say(line)
+        found.append(stop := reading.text)
         if missing := model.vocabulary.unknown(stop):
             console.say(
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"

@@ -30,7 +30,6 @@ _OPTIONS = {
     "run": "checkpoint run_name wandb_run_name",
     "steps": "max_iters max_steps num_steps",
     "temperature": "temp",
-    "text": "start prefix primetext prime_text start_text",
     "warmup_steps": "warmup_iters",
     "-": "always_save_checkpoint backend decay_lr dtype eval_iters gradient_accumulation_steps "
     "init_from log_interval lr_decay_iters print_every wandb_log wandb_project",

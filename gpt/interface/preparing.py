@@ -2,6 +2,10 @@
 
 `gptx train` and `gpt.train` start and resume runs here. Prints nothing: the caller shows the plan
 and the events. Torch is imported only while a thread counts n-grams.
+
+A run may start with another model's weights, its parent's, which is only read. The new model takes
+its layout: the options that set the shapes and the function of a model. The vocabulary grows
+(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/initial.py).
 """
 
 from __future__ import annotations
@@ -21,26 +25,30 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig
-from gpt.config.fields import only_fields, require
+from gpt.config.fields import only_fields, options_of, require
+from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
     LONGEST_FILE,
     RECORDED,
     Preset,
     Tracker,
     from_toml,
-    preset,
+    preset_values,
     to_toml,
 )
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
-from gpt.corpus.doubts import doubts
+from gpt.corpus.doubts import MOST_COPIED, doubts
+from gpt.corpus.overlap import learned_texts, share_learned
 from gpt.corpus.sources import corpus_name, known_recipe
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.baseline import Experts, count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
-from gpt.errors import TextError
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.interface.trained import TrainedGPT, find_model, read_checkpoint
 from gpt.storage import files
-from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
+from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
@@ -49,19 +57,19 @@ from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.interface.warm_start import WarmStart
-    from gpt.storage.model_file import StoredModel
     from gpt.training.plan import Plan
-    from gpt.training.trainer import Job, Trainer
+    from gpt.training.trainer import Trainer
 
 #: Options for reading a text.
 READING = ("separator", "split", "encoding", "column", "items")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+MOST_COMPARED = 2**20  # characters of the validation split that a parent may have learned
 CONFIG = "config.toml"  # the file with the options of a run
 
 #: A context that shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 def show_nothing(what: str) -> AbstractContextManager[Progress]:
@@ -81,53 +89,40 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class NewRunOptions:
-    """The options of a new run: those given, and those that follow from its corpus and from the
-    model that it starts with.
-
-    asked: options of ModelConfig and TrainConfig. recipe: the ones among them that a known corpus
-    has set.
-    """
-
-    preset: Preset
-    asked: Mapping[str, Any]
-    recipe: Mapping[str, Any]
-
-    @property
-    def reading(self) -> TrainConfig:
-        """The options for reading the text."""
-        return TrainConfig(**{name: self.asked[name] for name in READING if name in self.asked})
-
-
-def choose_options(
-    options: RunConfig,
-    asked: Mapping[str, Any],
-    names: Sequence[str],
-    warm: WarmStart | None = None,
-) -> NewRunOptions:
-    """Chooses the options of a new run. names: the names of its texts. A known corpus sets its own
-    options, but only its split if a preset is given. Raises ConfigError.
-    """
-    recipe = {**known_recipe(names)}
-    if options.preset:
-        recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
-    if options.minutes is not None:
-        recipe.pop("steps", None)
-    asked = warm.options(asked) if warm else asked
-    recipe = {name: value for name, value in recipe.items() if name not in asked}
-    return NewRunOptions(options.preset or "default", {**asked, **recipe}, recipe)
-
-
-@dataclass(frozen=True)
 class Start:
-    """A planned training before its first step. trainer: a function that makes the model and the
-    optimizer. recipe: options that a known corpus has set.
+    """A planned training before its first step.
+
+    checkpoint: the one to resume. experts: n-grams, counted already. parent: the model to start
+    with. recipe: options that a known corpus has set.
     """
 
     plan: Plan
     run: Run
-    trainer: Callable[[], Trainer]
+    log: Tracker | None
+    began: float
+    checkpoint: Checkpoint | None = None
+    experts: Experts | None = None
+    parent: StoredModel | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    def trainer(self) -> Trainer:
+        """Makes the model and the optimizer."""
+        from gpt.reading.probe import prove_tensors
+        from gpt.training.trainer import Job, Trainer
+
+        plan = self.plan
+        job = Job(
+            plan.corpus,
+            plan.manifest,
+            plan.device,
+            plan.speed,
+            self.experts,
+            self.parent,
+            self.began,
+        )
+        trainer = Trainer(self.run, job, self.checkpoint, prove_tensors)
+        trainer.records.track(self.log, plan.manifest)
+        return trainer
 
 
 @contextmanager
@@ -136,7 +131,7 @@ def begin_run(
     asked: Mapping[str, Any],
     texts: Texts,
     working: Working = show_nothing,
-    recorded: Mapping[str, Any] = MappingProxyType({}),
+    recorded: Mapping[str, Any] = NO_VALUES,
     *,
     dry: bool = False,
 ) -> Iterator[Start]:
@@ -150,67 +145,60 @@ def begin_run(
     """
     began = time.perf_counter()
     check_tracker(options.log)
-    warm = None
+    parent = None
     if options.init_from is not None:
-        from gpt.interface.warm_start import open_parent
-
-        warm = open_parent(options.init_from, options.checkpoints)
-    choices = choose_options(options, asked, texts.names, warm)
+        parent = open_parent(options.init_from, options.checkpoints)
+        asked = with_layout(asked, parent.stored)
+    recipe = _recipe(options, asked, texts)
+    asked, preset = {**asked, **recipe}, options.preset or "default"
     if options.run is not None:
         check_free(options.checkpoints, options.run)
     device = resolve_device(options.device)
-    start = warm.stored if warm else None
-    known = start.vocabulary if start else None
-    read = partial(read_corpus, known=known, grows=start is not None, config=choices.reading)
-    corpus = _read(options, texts, working, read)
-    ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported at the same time
+    read = partial(
+        read_corpus,
+        known=parent.vocabulary if parent else None,
+        grows=parent is not None,
+        config=TrainConfig(**{name: asked[name] for name in READING if name in asked}),
+    )
+    corpus = _read(read, options.data, texts, working)
+    if parent:
+        _check_context(parent.stored, corpus, asked)
+    ahead = _count_ahead(corpus, asked, preset, device)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
 
     baseline, experts = ahead.result()  # before the machine's speed is measured
-    parent = warm.parent(corpus) if warm else None
     plan = make_plan(
         corpus,
-        choices.asked,
-        choices.preset,
+        asked,
+        preset,
         Machine.measured(options.device),
         options.minutes,
         baseline=baseline,
-        parent=parent,
+        parent=parent_of(parent, corpus) if parent else None,
     )
-    warnings = [*_differences(plan, recorded), *doubts(corpus, plan.manifest.train)]
-    if warm and parent:
-        warnings = [*warm.warnings(parent, corpus, plan.manifest.train), *warnings]
+    warnings = (
+        *_seen_texts(parent, plan, options.data),
+        *_differences(plan, recorded),
+        *doubts(corpus, plan.manifest.train),
+    )
     plan = replace(plan, warnings=(*plan.warnings, *warnings))
     with ExitStack() as unlocked, ExitStack() as stack:
         folder = None
         if ranks.is_first() and not dry:
-            folder = new_run(
-                options.checkpoints, texts.stem or corpus_name(texts.names), options.run
-            )
+            stem = texts.stem or corpus_name(texts.names)
+            folder = new_run(options.checkpoints, stem, options.run)
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
-            names = [printable(name) for name in texts.names] or None
-            # the step that was read, because tomorrow another step may be the run's best
-            source = {"corpus": names, "init_from": printable(warm.place) if warm else None}
+            source = {
+                "corpus": [printable(name) for name in texts.names] or None,
+                # the step that was read, because tomorrow another step may be the run's best
+                "init_from": printable(_place_of(parent)) if parent else None,
+            }
             here = {name: plan.environment[name] for name in RECORDED}
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-
-        def trainer() -> Trainer:
-            return _trainer(run, _job(plan, began, experts, start), options.log)
-
-        yield Start(plan, run, trainer, choices.recipe)
-
-
-def _differences(plan: Plan, recorded: Mapping[str, Any]) -> Iterator[str]:
-    """Warnings for what the repeated run had and this machine has not."""
-    for name, value in recorded.items():
-        here = plan.environment[name]
-        if value != here and (name != "threads" or plan.device == "cpu"):
-            yield (
-                f"not bit-exact: the run of this config had {name} {value}, now it is {here}: "
-                "other weights are possible"
-            )
+        start = parent.stored if parent else None
+        yield Start(plan, run, options.log, began, experts=experts, parent=start, recipe=recipe)
 
 
 @contextmanager
@@ -247,17 +235,13 @@ def resume_run(
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
         require(same, "preset", advice)
         find = partial(find_corpus, manifest, run=run.name)
-        corpus = _read(options, texts, working, find)
+        corpus = _read(find, options.data, texts, working)
         from gpt.training.plan import Machine, resume_plan
 
         machine = Machine.measured(options.device)
         plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-
-        def trainer() -> Trainer:
-            return _trainer(run, _job(plan, began), options.log, checkpoint)
-
-        yield Start(plan, run, trainer)
+        yield Start(plan, run, options.log, began, checkpoint)
 
 
 def train_and_record(trainer: Trainer) -> Iterator[Event]:
@@ -277,59 +261,55 @@ def train_and_record(trainer: Trainer) -> Iterator[Event]:
                     yield _sampled(trainer, event.checkpoint)
 
 
-def _read(
-    options: RunConfig, texts: Texts, working: Working, read: Callable[..., Corpus]
-) -> Corpus:
+def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
+    """The options that a known corpus sets; if a preset is given, only its split."""
+    recipe = {**known_recipe(texts.names)}
+    if options.preset:
+        recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
+    if options.minutes is not None:
+        recipe.pop("steps", None)
+    return {name: value for name, value in recipe.items() if name not in asked}
+
+
+def _read(read: Callable[..., Corpus], data: Path, texts: Texts, working: Working) -> Corpus:
     """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
 
     def follow(message: list[Any]) -> Corpus:
         identity, vocabulary = msgspec.convert(message, tuple[CorpusId, Vocabulary])
-        corpus = reopen_corpus(identity, options.data, vocabulary)
+        corpus = reopen_corpus(identity, data, vocabulary)
         if corpus is None:
-            raise TextError(f"{options.data.resolve()} does not hold the encoded corpus")
+            raise TextError(f"{data.resolve()} does not hold the encoded corpus")
         return corpus
 
     with working("encoding") as done:
-        sources = {"names": texts.names, "data": options.data, "pipe": texts.pipe}
-        reading = partial(read, **sources, progress=done)
         return ranks.share_result(
-            reading,
+            partial(read, names=texts.names, data=data, pipe=texts.pipe, progress=done),
             lambda corpus: msgspec.to_builtins((corpus.identity, corpus.vocabulary)),
             follow,
         )
 
 
 def _count_ahead(
-    corpus: Corpus, choices: NewRunOptions, device: str, warm: WarmStart | None
+    corpus: Corpus, asked: Mapping[str, Any], preset: Preset, device: str
 ) -> Future[tuple[Baseline, Experts | None]]:
     """Starts counting. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
-    values = preset(choices.preset, device, choices.asked)
+    values = preset_values(preset, device, asked)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
-    if warm:
-        warm.check_context(corpus, train)
     return count_ahead(train_ids, val_ids, size, model.counting)
 
 
-def _job(
-    plan: Plan, began: float, experts: Experts | None = None, start: StoredModel | None = None
-) -> Job:
-    from gpt.training.trainer import Job
-
-    return Job(plan.corpus, plan.manifest, plan.device, plan.speed, experts, start, began)
-
-
-def _trainer(
-    run: Run, job: Job, log: Tracker | None, checkpoint: Checkpoint | None = None
-) -> Trainer:
-    from gpt.reading.probe import prove_tensors
-    from gpt.training.trainer import Trainer
-
-    trainer = Trainer(run, job, checkpoint, prove_tensors)
-    trainer.records.track(log, job.manifest)
-    return trainer
+def _differences(plan: Plan, recorded: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings for what the repeated run had and this machine has not."""
+    for name, value in recorded.items():
+        here = plan.environment[name]
+        if value != here and (name != "threads" or plan.device == "cpu"):
+            yield (
+                f"not bit-exact: the run of this config had {name} {value}, now it is {here}: "
+                "other weights are possible"
+            )
 
 
 def _record_options(run: Run, manifest: Manifest) -> None:
@@ -347,11 +327,86 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     """A text that the model generates now. To do so, it opens, and so checks, the checkpoint just
     saved. The counts of the training serve the model, too, as a second copy would need memory.
     """
-    from gpt.interface.trained import TrainedGPT
-
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
     model.mixture = trainer.mixture(trainer.kept, step)
     release_memory()  # frees what the check took
     text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})
     return Sampled(step, text)
+
+
+def open_parent(place: str, checkpoints: Path) -> TrainedGPT:
+    """The model at a place that `find_model` accepts; all ranks get the same one.
+
+    Raises CheckpointError if there is no model, if it is damaged, or if it cannot be trained.
+    """
+
+    def find() -> TrainedGPT:
+        try:
+            return find_model(checkpoints, place)
+        except ConfigError:
+            if os.path.lexists(place):
+                raise
+            raise CheckpointError(
+                f"there is no run, folder or file {place!r}; give a run in {checkpoints}, or the "
+                "path of a run or of a model file"
+            ) from None
+
+    def follow(message: tuple[str, str]) -> TrainedGPT:
+        path, digest = message
+        model = read_checkpoint(path)
+        if model.stored.digest != digest:
+            raise CheckpointError(f"{path} is not the model that the first rank has read")
+        return model
+
+    return ranks.share_result(find, lambda model: (_place_of(model), model.stored.digest), follow)
+
+
+def _place_of(parent: TrainedGPT) -> str:
+    """The path of the folder of its step, or of the model file."""
+    source = parent.stored.source
+    return str(source.parent if parent.checkpoint else source)
+
+
+def with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
+    """The given options and the parent's layout. Raises ConfigError for a conflict of them."""
+    options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
+    layout = {name: value for name, value in vars(parent.config).items() if name in options}
+    for name, value in asked.items():
+        has = f"{parent.name}, whose weights this run starts with, has {layout.get(name)}"
+        require(layout.get(name, value) == value, name, f"{has}, not {value}; leave the option out")
+    return {**asked, **layout}
+
+
+def _check_context(parent: StoredModel, corpus: Corpus, asked: Mapping[str, Any]) -> None:
+    """Raises TextError if the corpus is too short for the parent's context."""
+    val_fraction = asked.get("val_fraction", TrainConfig.val_fraction)
+    block_size = parent.config.block_size
+    if corpus.longest_context(val_fraction) < block_size:
+        shorter = min(map(len, corpus.parts(val_fraction)))
+        raise TextError(
+            f"the text is too short: {parent.name}, whose weights this run starts with, reads "
+            f"{block_size} characters at once, and the smaller split has {shorter}; use more "
+            "text, or another `val_fraction`"
+        )
+
+
+def parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
+    """What a run on this corpus records about the model that it starts with."""
+    stored, manifest = model.stored, model.recorded
+    texts = manifest.texts(stored.name) if manifest else (TrainedText(stored.name),)
+    added = corpus.vocabulary.characters[len(stored.vocabulary) :]
+    return Parent(stored.name, stored.step, stored.digest, added, texts)
+
+
+def _seen_texts(parent: TrainedGPT | None, plan: Plan, data: Path) -> Iterator[str]:
+    """A warning if the parent has learned some of the validation split."""
+    if parent is not None and parent.recorded is not None:
+        _, val = plan.corpus.parts(plan.manifest.train.val_fraction)
+        text = plan.corpus.vocabulary.decode(val[:MOST_COMPARED])
+        share = share_learned(text, learned_texts(parent.recorded, data))
+        if share > MOST_COPIED:
+            yield (
+                f"{share:.0%} of the validation text is in the text that {parent.name} was trained "
+                "on: validation losses will be too low"
+            )

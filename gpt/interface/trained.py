@@ -1,4 +1,5 @@
-"""A trained GPT with its vocabulary: what Python and the commands call on a model.
+"""A trained GPT with its vocabulary: what Python and the commands call on a model, and how to open
+one.
 
 Its methods call functions of the layers below. These are imported at their first use, so that a
 model opens fast.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, TypeAl
 
 from msgspec import Meta
 
-from gpt.checks import Check, check_number
+from gpt.checks import Check
 from gpt.config import (
     AttnConfig,
     EvalConfig,
@@ -27,12 +28,12 @@ from gpt.config import (
     Unknown,
     WhyConfig,
 )
-from gpt.config.fields import Options, require, takes
+from gpt.config.fields import Options, takes
 from gpt.config.model import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import difference, open_proven
+from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
 from gpt.storage import files
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
@@ -42,34 +43,23 @@ from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
-    from gpt.corpus.overlap import Learned
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.next_character import NextCharacter
     from gpt.heads.survey import Survey
     from gpt.heads.why import Why
-    from gpt.interface.evaluating import Evaluation
     from gpt.model import GPT
-    from gpt.reading.device import Device, DeviceReader
     from gpt.reading.layers import Array
     from gpt.reading.novelty import Novelty, Passages
+    from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
+    from gpt.reading.score import Evaluation
     from gpt.reading.weights import Weights
     from gpt.reading.writing import Sample
-    from gpt.storage.curves import Curve
+    from gpt.storage.overview import Curve, Runs
 
-
-#: What `dir` and completion show of a model.
-PUBLIC = (
-    *("activations", "at", "attn", "batch", "config", "curve", "eval"),
-    *("heads", "live", "logits", "manifest", "next", "novelty", "path", "sample", "steps"),
-    *("text", "torch", "training", "vocabulary", "weights", "why"),
-)
-
-
-if TYPE_CHECKING:
-    OtherModel: TypeAlias = "TrainedGPT | Run | str | Path"
+    OtherModel: TypeAlias = "TrainedGPT | str | Path"
 else:
     OtherModel = object
 
@@ -135,56 +125,44 @@ class EvalCall(EvalConfig):
     data: str | Path = "data"
 
 
-class NoRunError(CheckpointError, AttributeError):
-    """A model file is not in a run. `hasattr` returns False, as it is an AttributeError, too."""
-
-
 class TrainedGPT:
     """One checkpoint's model. When it first computes, its probe is checked: a model that does not
     compute the logits that torch computed when it was saved always raises CheckpointError.
 
     checkpoint: None for a model file without its run. name: None: the run's or the file's name.
-    device: what computes; None: not chosen, so the CPU computes. open_device: puts the model on
-    that device; it is held against the probe.
+    device: what computes; "cpu" uses numpy.
     """
 
     def __init__(
         self,
         stored: StoredModel,
-        open_device: Callable[[StoredModel], Device] | None = None,
         checkpoint: Checkpoint | None = None,
         name: str | None = None,
-        device: str | None = None,
+        device: str = "cpu",
     ) -> None:
         self.stored, self.checkpoint = stored, checkpoint
         self.config, self.vocabulary = stored.config, stored.vocabulary
         self.name, self.device = name or stored.name, device
-        self._open_device = open_device
-        self._learned: dict[Path, Learned] = {}
         self._passages: dict[tuple[Path, int], Passages] = {}
-        self._splits: dict[Path, tuple[Ids, Ids]] = {}
 
     def on(self, device: str) -> TrainedGPT:
-        """The same model on "cpu", which uses numpy, or on a device.
+        """The same model on "cpu", or on a device that torch uses.
 
         Raises ConfigError for an unusable device; "auto" becomes "cpu" instead.
         """
         device = check_device(device, try_torch)
-        open_device = None if device == "cpu" else partial(_on_device, device=device)
-        return TrainedGPT(self.stored, open_device, self.checkpoint, self.name, device)
+        return TrainedGPT(self.stored, self.checkpoint, self.name, device)
 
     def prove(self) -> TrainedGPT:
-        """Checks the probe, unless that was done, and returns the model. Raises CheckpointError."""
+        """Checks the probe, unless that was done. Raises CheckpointError."""
         _ = self.proof
         return self
 
     @cached_property
     def _proven(self) -> tuple[Reader, Check]:
         reader, proof = open_proven(self.stored)
-        if self._open_device is not None:
-            from gpt.reading.device import reader_on_device
-
-            open_device = partial(self._open_device, self.stored)
+        if self.device != "cpu":
+            open_device = partial(open_on_device, self.stored, self.device)
             reader = reader_on_device(reader, self.stored.probe, open_device)
         return reader, proof
 
@@ -195,16 +173,12 @@ class TrainedGPT:
 
     @property
     def proof(self) -> Check:
-        """The largest difference, in float64, from the logits that torch computed when the model
-        was saved, and its bound.
-        """
+        """The largest difference, in float64, from torch's logits at saving, and its bound."""
         return self._proven[1]
 
     @cached_property
     def rounding(self) -> Check:
-        """The largest difference of this reader, in float32, from the same logits: how exact the
-        model's numbers are. It has no bound.
-        """
+        """The largest difference of this reader, in float32, from the same logits; no bound."""
         return Check("logits in float32", difference(self.reader, self.stored.probe), detail=True)
 
     def __repr__(self) -> str:
@@ -215,22 +189,9 @@ class TrainedGPT:
             f"{len(self.vocabulary)} characters>"
         )
 
-    def __dir__(self) -> list[str]:
-        """The names that a user needs; the others are for commands and views."""
-        return [*PUBLIC]
-
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy opens the same verified content again, so copies share no decoder."""
-        given = self.stored, self._open_device, self.checkpoint, self.name, self.device
-        return TrainedGPT, given
-
-    def _repr_html_(self) -> str:
-        """What the model is, what it was trained on, how good it is, and that it computes the right
-        numbers.
-        """
-        from gpt.storage.overview import ModelCard
-
-        return ModelCard(self.stored, self.recorded, self.proof)._repr_html_()
+        return TrainedGPT, (self.stored, self.checkpoint, self.name, self.device)
 
     @property
     def title(self) -> str:
@@ -239,13 +200,9 @@ class TrainedGPT:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint that a result came from, for programs (see StoredModel.origin), and the
-        device that computes, which is "cpu" also if another device could not.
-        """
-        origin = self.stored.origin | {"run": self.name}
-        if self.device is None:
-            return origin
-        return origin | {"device": self.device if self._on_device else "cpu"}
+        """The checkpoint that a result came from, for programs, and what computed it."""
+        device = self.device if isinstance(self.reader, DeviceReader) else "cpu"
+        return self.stored.origin | {"run": self.name, "device": device}
 
     @property
     def recorded(self) -> Manifest | None:
@@ -265,12 +222,12 @@ class TrainedGPT:
     @property
     def training(self) -> TrainConfig:
         """The options of the training; `config` has those of the model."""
-        return self._saved.manifest.train
+        return self.manifest.train
 
     @property
     def parent(self) -> Parent | None:
         """The model whose weights the run started with; None: random weights."""
-        return self._saved.manifest.parent
+        return self.manifest.parent
 
     @property
     def steps(self) -> list[int]:
@@ -280,14 +237,15 @@ class TrainedGPT:
     @property
     def curve(self) -> Curve:
         """The losses at each evaluation so far, in nats per character."""
-        from gpt.storage.curves import curve_of
+        from gpt.storage.overview import curve_of
 
-        return curve_of(Run(self.path))
+        run = Run(self.path)
+        return curve_of(run, run.last().manifest)
 
     @property
     def _saved(self) -> Checkpoint:
         if self.checkpoint is None:
-            raise NoRunError(
+            raise CheckpointError(
                 f"{self.stored.source} is a model file without its run, so its other steps, its "
                 "losses and the options of its training are unknown; open the run's folder instead"
             )
@@ -306,17 +264,9 @@ class TrainedGPT:
         from gpt.reading.decode import ParallelDecoder
         from gpt.reading.sampler import Decoders
 
-        first = self._on_device or ParallelDecoder(self.reader)
+        reader = self.reader
+        first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
         return Decoders(first, first.make_twin)
-
-    @property
-    def _on_device(self) -> DeviceReader | None:
-        """The reader if a device computes."""
-        if self._open_device is None:
-            return None
-        from gpt.reading.device import DeviceReader
-
-        return self.reader if isinstance(self.reader, DeviceReader) else None
 
     if TYPE_CHECKING:
 
@@ -373,58 +323,54 @@ class TrainedGPT:
 
         known = self.known_text(prompt, unknown, note=note)
         require_memory(self.config, config.n, len(prompt) + config.length)
-        copies = self._copies(config.avoid_copies, data, note) if config.avoid_copies else None
+        copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
         return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies)
 
-    def _copies(self, most: int, data: Path, note: Callable[[str], object]) -> Passages:
+    def _copies(self, most: int, data: Path) -> Passages:
         """The passages of the training text with one character more than `most`."""
-        from gpt.interface.evaluating import text_to_search
-        from gpt.reading.novelty import Passages
+        from gpt.corpus.corpus import splits_of_run
+        from gpt.reading.novelty import MOST, Passages
 
         if (data, most) not in self._passages:
-            train = text_to_search(self, data, "`avoid_copies`", note)
-            self._passages[data, most] = Passages(train, most + 1)
+            train, _ = splits_of_run(self.name, self.recorded, data, "`avoid_copies`")
+            self._passages[data, most] = Passages(train[:MOST], most + 1)
         return self._passages[data, most]
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
-        """Computes every stage of every head for the text; None: the `example`, which a note
-        quotes.
+        """Every stage of every head for the text; None: the `example`, which a note quotes.
 
         Raises TextError for an empty or too long text and for unknown characters.
         """
         from gpt.heads.attention_map import inspect
 
-        text = self.known_text(self.given(call.text), call.unknown, call.truncate)
+        text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         proofs = (replace(self.proof, detail=True), self.rounding)
         return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
 
     @takes(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
-        """The distribution of the next character, before and after temperature and filters. text:
-        None: the `example`, which a note quotes.
-
-        Raises TextError for a character that the model does not know, ConfigError for an option out
-        of range.
+        """The distribution of the next character, before and after temperature and filters; of the
+        `example` if no text is given. Raises TextError, ConfigError.
         """
         from gpt.heads.next_character import next_of_text
 
-        known = self.known_text(self.given(call.text), call.unknown)
-        return next_of_text(self.reader, self.vocabulary, known, call, self.mixture)
+        text = self.known_text(self.text_or_example(call.text), call.unknown)
+        return next_of_text(self.reader, self.vocabulary, text, call, self.mixture)
 
     @takes(WhyCall)
     def why(self, call: WhyCall) -> Why:
         """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
         logit of the next character, in float64; the sum is exact.
 
-        Raises TextError for a text that is longer than the context and for a character that the
-        model does not know, ConfigError if `char` or `against` is not one character.
+        Raises TextError for a text longer than the context and for unknown characters, ConfigError
+        if `char` or `against` is not one character.
         """
         from gpt.heads.why import why
 
-        known = self.known_text(self.given(call.text), call.unknown, call.truncate)
-        return why(self.reader, self.vocabulary, known, call)
+        text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
+        return why(self.reader, self.vocabulary, text, call)
 
     def known_text(
         self,
@@ -441,32 +387,14 @@ class TrainedGPT:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         return known_text(self.vocabulary, reading, note).text
 
-    def readable_text(
-        self,
-        text: str,
-        unknown: Unknown = "fold",
-        note: Callable[[str], object] = log_note,
-        name: str = "",
-    ) -> str:
-        """Like `known_text`, but unknown characters may stay: a later error names their place.
-        name: of the text, for notes.
-        """
-        reading = self.vocabulary.read(text, unknown)
-        for line in reading.notes(name):
-            note(line)
-        return reading.text
-
-    def given(
+    def text_or_example(
         self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
     ) -> str:
-        """Returns the text; if it is None, the `example`, which a note quotes. name: the text's
-        name in the note.
-        """
-        if text is not None:
-            return text
-        text = self.example()
-        source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
-        note(f'no {name} given; from {source}: "{text}"')
+        """The text; if it is None, the `example`, which a note quotes. name: of the text."""
+        if text is None:
+            text = self.example()
+            source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
+            note(f'no {name} given; from {source}: "{text}"')
         return text
 
     def example(self, length: int = 12) -> str:
@@ -475,22 +403,21 @@ class TrainedGPT:
 
     @takes(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
-        """Every head's measures on a text; `gptx heads` gives the same for the same text.
+        """Every head's measures on a text; without one, on `default_text`.
 
-        Without a text, `default_text` is used. name: the text's name in the result. done: is called
-        with the share of the work that is done. Raises TextError for a text that is too short or
-        has unknown characters, ConfigError for an option out of range.
+        name: the text's name in the result. done: is called with the share of the work that is
+        done. Raises TextError for a text that is too short or has unknown characters.
         """
         from gpt.heads.survey import survey
 
-        text, name = call.text, call.name
-        if text is None:
-            text, default_name = self.default_text(note=log_note)
+        ids, name = call.text, call.name
+        if ids is None:
+            ids, default_name = self.default_text(note=log_note)
             name = name or default_name
-        if isinstance(text, str):
-            ids = self.vocabulary.encode(self.readable_text(text, call.unknown))
+        elif isinstance(ids, str):
+            ids = self.vocabulary.encode(self.known_text(ids, call.unknown))
         else:
-            ids = self.vocabulary.row_of(text, "text")
+            ids = self.vocabulary.row_of(ids, "text")
         name = name or f"a text of {len(ids):,} characters"
         return survey(self.reader, self.vocabulary, ids, call, name, call.done)
 
@@ -509,45 +436,6 @@ class TrainedGPT:
             measured = self.excerpt_name if self.wrote_excerpt else stored
             note(f"note: {error}; measuring on {measured}")
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
-
-    def text(self, split: Literal["train", "val"] = "train", *, data: str | Path = "data") -> str:
-        """The text that the run was trained on, or validated on, as the model reads it. data: the
-        folder of the encoded corpora.
-
-        Raises TextError if there is no run or no text of it, ConfigError for another split.
-        """
-        require(split in ("train", "val"), "split", f"{split!r} is not train or val")
-        train, val = self._split(Path(data))
-        return self.vocabulary.decode(train if split == "train" else val)
-
-    def batch(self, step: SupportsIndex, *, data: str | Path = "data") -> Ids:
-        """What the training read in a step, counted from 1 as in events and curves: (B, T + 1) ids,
-        whose columns [:, :-1] are the inputs and [:, 1:] the targets.
-
-        Ranks and micro-batches read its rows in order. With counting, the loss leaves out the
-        characters that its gate is fitted to. data: see `text`. Raises TextError without a run or
-        its text, IndexError for a step below 1, ConfigError for an imported run.
-        """
-        import numpy as np
-
-        from gpt.config.train import MOST_STEPS
-        from gpt.corpus.batches import batch
-
-        number = check_number("step", step, MOST_STEPS + 1, 1)
-        ids, _ = self._split(Path(data))
-        require(not self.manifest.imported, "batch", "gptx did not train this imported run")
-        train, block_size = self.training, self.config.block_size
-        order = train.seed, number - 1, train.batch_size, block_size, train.window_order
-        inputs, targets = batch(ids, *order)
-        return np.concatenate((inputs, targets[:, -1:]), axis=1)
-
-    def _split(self, data: Path) -> tuple[Ids, Ids]:
-        """The texts that the run was trained and validated on; each is opened once."""
-        if data not in self._splits:
-            from gpt.corpus.corpus import splits_of_run
-
-            self._splits[data] = splits_of_run(self.name, self.recorded, data)
-        return self._splits[data]
 
     @property
     def wrote_excerpt(self) -> bool:
@@ -574,9 +462,8 @@ class TrainedGPT:
     ) -> Activations:
         """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
-        texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`, as in
-        `attn`. names: names of stages (docs/heads.md); None: all but head_output. layers: None:
-        all.
+        texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`. names:
+        names of stages (docs/heads.md); None: all but head_output. layers: None: all.
 
         patch replaces stages; everything after them is computed from the new values. Its keys are
         those of acts[key], (stage, layer, head, position), where parts that are left out mean all;
@@ -585,9 +472,8 @@ class TrainedGPT:
         an array. If texts differ in length, positions count from 0, and a function also gets the
         padding at the texts' ends. docs/python.md has examples.
 
-        Raises TextError for empty and too long texts and unknown characters, ValueError for unknown
-        names and other shapes, IndexError for a layer, head or position that does not exist,
-        OutOfMemory before it computes what does not fit.
+        Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
+        head or position that does not exist, OutOfMemory before it computes what does not fit.
         """
         return self._plan(texts, names, layers, patch, unknown).read()
 
@@ -598,41 +484,33 @@ class TrainedGPT:
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
     ) -> Array:
-        """(N, T, vocab_size) logits of the next character after each character, of the GPT alone.
-
-        texts, patch and errors: see `activations`. Zero ablation of a head:
-        run.logits(texts, patch={("context", layer, head): 0}).
+        """(N, T, vocab_size) logits after each character, of the GPT alone; see `activations`. Zero
+        ablation of a head: run.logits(texts, patch={("context", layer, head): 0}).
         """
         return self._plan(texts, "logits", None, patch, unknown).read()["logits"]
 
     def _plan(
         self, texts: Texts | None, names: Any, layers: Any, patch: Any, unknown: Unknown
     ) -> ActivationPlan:
-        """What to compute for the texts; None: the text of `attn`, so the numbers are the same."""
         from gpt.heads.activations import ActivationPlan, pad_texts
 
-        texts = self.given(None) if texts is None else texts
+        if texts is None:
+            texts = self.text_or_example(None)
         ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
         return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths)
 
     @cached_property
     def weights(self) -> Weights:
         """The weights by TransformerLens's names: weights["W_Q", layer, head]; weights.folded() has
-        the norms folded into them. Raises CheckpointError.
+        the norms folded into them.
         """
         from gpt.reading.weights import Weights
 
         return Weights.of(self.reader)
 
     def torch(self) -> GPT:
-        """A copy of the GPT as a torch module with trainable weights, for gradients. Imports torch.
-
-        It takes (B, T) int64 ids and returns (B, T, vocab_size) logits, without dropout:
-
-            model = run.torch()
-            ids = torch.tensor(run.vocabulary.encode(text), dtype=torch.int64)[None]
-            F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]).backward()
-            model.blocks[0].attention.qkv.weight.grad  # (3C, C)
+        """A copy of the GPT as a torch module with trainable weights, for gradients: (B, T) int64
+        ids -> (B, T, vocab_size) logits, without dropout. Imports torch.
         """
         from gpt.training.checkpoint import load_gpt
 
@@ -640,20 +518,18 @@ class TrainedGPT:
 
     @takes(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
-        """How well the model predicts a text or, without one, the validation split of its run;
-        `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
+        """How well the model predicts a text or, without one, the validation split of its run. Logs
+        a warning if the model has learned some of the text.
 
-        against: also compare with another model, a run of `gpt.runs()`, or a path that `load`
-        opens. data: the folder of the encoded corpora. Raises TextError, CheckpointError, and
-        ConfigError for options that exclude each other.
+        against: also compare with another model, or a path that `load` opens. data: the folder of
+        the encoded corpora. Raises TextError, CheckpointError, ConfigError.
         """
         from gpt.interface.evaluating import Scorer
 
-        against, text = call.against, call.text
+        text, against = call.text, call.against
         if against is not None and not isinstance(against, TrainedGPT):
-            path = against.path if isinstance(against, Run) else against
-            against = read_checkpoint(path).on(self.device or "cpu")
-        scorer = Scorer(self, against, call, call.unknown, Path(call.data))
+            against = read_checkpoint(against).on(self.device)
+        scorer = Scorer(self, against, call.chars, call.unknown, Path(call.data))
         if text is None:
             return scorer.split()
         if not isinstance(text, str):
@@ -665,25 +541,15 @@ class TrainedGPT:
         texts: Sequence[str],
         *,
         data: str | Path = "data",
-        note: Callable[[str], object] | None = None,
+        note: Callable[[str], object] = log_note,
     ) -> list[Novelty]:
-        """How much of each text the model copied from its training text. In samples, prompts do not
-        count. Raises TextError if the training text is missing.
-
-        note: receives a note if only a part of the training text is searched; None: the note is
-        logged.
+        """How much of each text the model copied from its training text; in samples, prompts do not
+        count. note: receives a note if only a part of that text is searched. Raises TextError if it
+        is missing.
         """
         from gpt.interface.evaluating import find_copies
 
-        return find_copies(self, texts, Path(data), note or log_note)
-
-    def learned(self, data: Path) -> Learned:
-        """The texts in `data` that the run was trained on; each is read once."""
-        if not self._learned.get(data) and self.recorded:
-            from gpt.corpus.overlap import learned_texts
-
-            self._learned[data] = learned_texts(self.recorded, data)
-        return self._learned.get(data, ())
+        return find_copies(self, texts, Path(data), note)
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
         """The same run at "best", "last" or another of its `steps`, on the same device.
@@ -691,14 +557,11 @@ class TrainedGPT:
         Raises CheckpointError, and ConfigError for any other `step`.
         """
         checkpoint = Run(self.path).at(step)
-        given = self._open_device, checkpoint, self.name, self.device
-        return TrainedGPT(checkpoint.model(), *given).prove()
+        return TrainedGPT(checkpoint.model(), checkpoint, self.name, self.device).prove()
 
     def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
-        """Writes the model into one HTML file: type in the page, and every head follows.
-
-        text: the text to begin with; None: the first line of the validation split. Raises TextError
-        for a text with unknown characters, StorageError.
+        """Writes the model into one HTML file: type in the page, and every head follows. text: the
+        text to begin with; None: the `example`. Raises TextError, StorageError.
         """
         from gpt.page.live import live_page
 
@@ -724,6 +587,21 @@ def load(
     return read_checkpoint(path, step).on(device).prove()
 
 
+def runs(checkpoints: str | Path = "checkpoints", names: Sequence[str] = ()) -> Runs:
+    """Lists the runs of a folder, as `gptx runs` does. names: only these, or patterns such as
+    "lr-*".
+
+    Runs whose newest checkpoint is damaged are left out, and a warning is logged for each. Raises
+    CheckpointError if there is no run.
+    """
+    from gpt.storage.overview import read_runs
+
+    table, problems = read_runs(Path(checkpoints), names)
+    for problem in problems:
+        log_note(f"note: {problem}")
+    return table
+
+
 def find_model(
     checkpoints: Path, run: str | None, step: str | SupportsIndex = "best"
 ) -> TrainedGPT:
@@ -733,12 +611,13 @@ def find_model(
     Raises CheckpointError, ConfigError.
     """
     try:
-        found = find_run(checkpoints, run)
+        saved = find_run(checkpoints, run)
     except GptxError:
-        if not run or not _is_model(run):
+        if not run or not os.path.lexists(run):
             raise
         return read_checkpoint(run, step)
-    return _read_run(found, step)
+    checkpoint = saved.at(step)
+    return TrainedGPT(checkpoint.model(), checkpoint)
 
 
 def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
@@ -751,23 +630,13 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
         return TrainedGPT(read_model(path), name=printable(place))
     if is_step:
         checkpoint = Checkpoint.open(path)
-        return TrainedGPT(checkpoint.model(), checkpoint=checkpoint)
-    if not os.path.isdir(path):
+    elif os.path.isdir(path):
+        checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
+    else:
         if all_runs(path.parent):
             find_run(path.parent, path.name)  # raises an error that names the most similar run
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
-    return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
-
-
-def _read_run(run: Run, step: str | SupportsIndex) -> TrainedGPT:
-    checkpoint = run.at(step)
-    return TrainedGPT(checkpoint.model(), checkpoint=checkpoint)
-
-
-def _is_model(place: str) -> bool:
-    """Whether the path is a file, a checkpoint's folder or a run's folder."""
-    path = Path(place)
-    return os.path.isfile(place) or os.path.isfile(path / MANIFEST) or bool(Run(path).step_paths())
+    return TrainedGPT(checkpoint.model(), checkpoint)
 
 
 def try_torch(device: str) -> None:
@@ -777,7 +646,8 @@ def try_torch(device: str) -> None:
     torch.ones(1, device=device).add(1).item()
 
 
-def _on_device(stored: StoredModel, device: str) -> Device:
+def open_on_device(stored: StoredModel, device: str) -> Device:
+    """The model on a device. May raise any exception."""
     from gpt.model.device import DeviceGPT
     from gpt.training.checkpoint import load_gpt
 

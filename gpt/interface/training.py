@@ -1,4 +1,4 @@
-"""Training from Python: `gpt.train`, `gpt.train_events` and `gpt.resume`, with a progress bar.
+"""Training from Python: `gpt.train` and `gpt.resume`, with a progress bar.
 
 They train as `gptx train` does. Imports torch only once the corpus is read.
 """
@@ -9,12 +9,10 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
@@ -23,10 +21,11 @@ from gpt.config.fields import fields_of, only_fields, require, takes_given
 from gpt.config.train import DEFAULTS, Changeable, Session
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, TextError
-from gpt.interface.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT, load
 from gpt.signals import stop_on_signals
 from gpt.storage.run import MANIFEST
 from gpt.vocabulary import log_note
+from gpt.words import short_repr
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -39,30 +38,19 @@ PathLike: TypeAlias = str | os.PathLike[str]
 #: A file, a folder, a known name, or several of these; None: the Python language reference.
 Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
 
-SHOWN = 60  # characters of a wrong name that an error shows
+BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 
 
 @dataclass(frozen=True, kw_only=True)
-class _NewRun(TrainConfig, ModelOptions, RunConfig):
-    """The options of a new run, as Python functions take them."""
+class TrainCall(TrainConfig, ModelOptions, RunConfig):
+    """The arguments of `train`."""
 
     corpus: Corpus = field(default=None, kw_only=False)
     text: Annotated[str | None, Meta()] = None
     init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # wider
+    progress: Annotated[bool, Meta()] = True
     checkpoints: PathLike = "checkpoints"  # type: ignore[assignment]  # wider
     data: PathLike = "data"  # type: ignore[assignment]  # wider
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainCall(_NewRun):
-    """The arguments of `train`."""
-
-    progress: Annotated[bool, Meta()] = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventsCall(_NewRun):
-    """The arguments of `train_events`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +63,7 @@ class ResumeCall(Changeable, Session):
     data: PathLike = "data"  # type: ignore[assignment]  # wider
 
 
-def _begin(
-    arguments: dict[str, Any], screen: TextIO | None = None
-) -> AbstractContextManager[Start]:
+def _begin(arguments: dict[str, Any]) -> AbstractContextManager[Start]:
     """Plans a new run. Raises ConfigError, TextError."""
     from gpt.interface.preparing import Texts, begin_run
 
@@ -89,7 +75,7 @@ def _begin(
     is_last = options.get("split", "last") == "last"
     require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
     if text is None:
-        return begin_run(run, options, Texts(corpus_names(corpus)), _working(screen))
+        return begin_run(run, options, Texts(corpus_names(corpus)))
     require(corpus is None, "text", "give either `corpus` or `text`")
     if text == "":
         raise TextError("text: it is empty")
@@ -98,7 +84,7 @@ def _begin(
     except UnicodeEncodeError as error:
         half = f"{text[error.start]!a} at position {error.start} is half of a surrogate pair"
         raise TextError(f"text: {half}, which UTF-8 cannot store; leave it out") from error
-    return begin_run(run, options, Texts(("-",), pipe, "text"), _working(screen))
+    return begin_run(run, options, Texts(("-",), pipe, "text"))
 
 
 def _require_one_process(name: str) -> None:
@@ -129,15 +115,11 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
         raise TextError("corpus: the list is empty; give at least one file, folder or known name")
     for name in names:
         if not os.path.exists(name) and name not in KNOWN:
-            shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
             raise TextError(
-                f"corpus: there is no file or folder {shown!r}; give an existing path, one of the "
-                f"known names {', '.join(KNOWN)}, or a text itself as text='…'"
+                f"corpus: there is no file or folder {short_repr(name)}; give an existing path, "
+                f"one of the known names {', '.join(KNOWN)}, or a text itself as text='…'"
             )
     return names
-
-
-BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 
 
 @takes_given(TrainCall, DEFAULTS)
@@ -155,19 +137,7 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    screen = _screen(arguments.get("progress", True))
-    return _trained(_begin(arguments, screen), screen)
-
-
-@takes_given(EventsCall, DEFAULTS)
-def train_events(arguments: dict[str, Any]) -> Iterator[Event]:
-    """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
-    described in gpt/training/events.py.
-
-    The arguments and errors are those of `train`. If you leave the loop early, the run stays as it
-    was last saved.
-    """
-    return _events(_begin(arguments))
+    return _trained(_begin(arguments), arguments)
 
 
 @takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
@@ -190,23 +160,22 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
     settings = RunConfig(**only_fields(Session, arguments), checkpoints=path.parent)
-    options, texts = (
-        only_fields(Changeable, arguments),
-        Texts(corpus_names(arguments.get("corpus"))),
-    )
-    screen = _screen(arguments.get("progress", True))
-    return _trained(resume_run(stored, settings, options, texts, _working(screen)), screen)
+    options = only_fields(Changeable, arguments)
+    texts = Texts(corpus_names(arguments.get("corpus")))
+    return _trained(resume_run(stored, settings, options, texts), arguments)
 
 
-def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) -> TrainedGPT:
+def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:
     """Trains to the end, or until an interrupt. Returns the run."""
-    from gpt.interface.trained import load
+    from tqdm import tqdm
 
     with preparing as start:
         _note(start)
         trainer = start.trainer()
         done = trainer.manifest.progress
-        with stop_on_signals(trainer.stop, "SIGINT"), _bar(screen, initial=done) as bar:
+        hidden = not (arguments.get("progress", True) and _can_show())
+        bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
+        with stop_on_signals(trainer.stop, "SIGINT"), bar:
             for _ in show_bar(trainer, bar):
                 pass
         step = trainer.manifest.step
@@ -215,14 +184,6 @@ def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) ->
         elif done >= 1:
             log_note(f"note: the run is finished at step {step:,}; give `minutes` or `steps`")
     return load(start.run.path)
-
-
-def _events(preparing: AbstractContextManager[Start]) -> Iterator[Event]:
-    from gpt.interface.preparing import train_and_record
-
-    with preparing as start:
-        _note(start)
-        yield from train_and_record(start.trainer())
 
 
 def _note(start: Start) -> None:
@@ -254,41 +215,7 @@ def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
         bar.set_description_str(f"{shown}{validation} ")
 
 
-class _Line(io.StringIO):
-    """One line below a notebook's cell; each new text replaces it."""
-
-    encoding = "utf-8"  # for tqdm, which otherwise draws in ASCII
-
-    @cached_property
-    def shown(self) -> Any:
-        return import_module("IPython.display").display({}, raw=True, display_id=True)
-
-    def write(self, text: str) -> int:
-        if line := text.strip():
-            self.shown.update({"text/plain": line}, raw=True)
-        return len(text)
-
-
-def _screen(progress: bool) -> TextIO | None:
-    """Where to draw bars: in a terminal or notebook; None: nowhere."""
+def _can_show() -> bool:
+    """Whether a bar can be drawn on stderr: in a terminal or notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if progress and hasattr(shell, "kernel"):
-        return _Line()
-    return sys.stderr if progress and sys.stderr.isatty() else None
-
-
-def _bar(screen: TextIO | None, **options: Any) -> tqdm[Any]:
-    from tqdm import tqdm
-
-    return tqdm(file=screen, disable=screen is None, total=1.0, bar_format=BAR_FORMAT, **options)
-
-
-def _working(screen: TextIO | None) -> Any:
-    """Shows the progress of reading the corpus, if it takes more than half a second."""
-
-    @contextmanager
-    def working(what: str) -> Iterator[Any]:
-        with _bar(screen, desc=f"{what} ", delay=0.5, leave=False) as bar:
-            yield lambda share: bar.update(share - bar.n)
-
-    return working
+    return sys.stderr.isatty() or hasattr(shell, "kernel")

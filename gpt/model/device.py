@@ -1,5 +1,5 @@
 """The torch model on a device that numpy cannot use: logits with a cache, and every stage, as numpy
-arrays. gpt/reading/device.py holds it against the probe.
+arrays. gpt/reading/probe.py holds it against the probe.
 Tensor names: B batch, T time, C n_embd.
 """
 

@@ -1,4 +1,4 @@
-"""Adds the position of a character to the model's numbers (gpt/reading/positions.py does so in
+"""Adds the position of a character to the model's numbers (gpt/reading/layers.py does so in
 numpy): `embed` may add to the embeddings, `rotate` may rotate queries and keys. at: the positions
 of the argument.
 Tensor names: B batch, T time, C n_embd, D head_size.

@@ -20,8 +20,7 @@ import numpy as np
 from gpt.checks import Arrays, read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
-from gpt.reading.layers import ACTIVATIONS, Array, layer_norm, softmax
-from gpt.reading.positions import POSITIONS
+from gpt.reading.layers import ACTIVATIONS, POSITIONS, Array, layer_norm, softmax
 from gpt.vocabulary import Ids
 
 #: A hook receives each stage as soon as it is computed: its name, its layer and its (B, …) array,
@@ -81,7 +80,7 @@ class Reader:
     def __init__(self, config: ModelConfig, tensors: Mapping[str, Array]) -> None:
         self.config = config
         #: Every stored parameter by its name.
-        self.tensors = MappingProxyType({name: read_only(each) for name, each in tensors.items()})
+        self.tensors = MappingProxyType({name: read_only(array) for name, array in tensors.items()})
         self.dtype = self.tensors["token_embedding.weight"].dtype
         self.position = POSITIONS[config.position](config, self.tensors, self.dtype)
         #: The name of the layer that computes the logits.
@@ -116,9 +115,9 @@ class Reader:
             raise ValueError(f"ids: expected one text, (T,), not {ids.shape}")
         x, layers = self.embed(ids[None]), list[Stages]()
         for layer in range(self.config.n_layer):
-            found = self.block(x, layer)
-            layers.append(Stages(**{name: stage[0] for name, stage in found.items()}))
-            x = found["resid_post"]
+            batch = self.block(x, layer)
+            layers.append(Stages(**{name: stage[0] for name, stage in batch.items()}))
+            x = batch["resid_post"]
         return tuple(layers)
 
     def embed(self, ids: Ids, start: int = 0) -> Array:

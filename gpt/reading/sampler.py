@@ -134,38 +134,29 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-class Repetition:
-    """Lowers the logits of characters that would repeat a passage of the last REACH characters:
-    by `penalty` for each repeated character from the SHORTEST-th on.
+#: A passage to repeat: among the last so many characters, from so many on, and as far as so many.
+REACH, SHORTEST, LONGEST = 1000, 6, 64
+
+
+def lower_repetition(scores: Array, past: Ids, penalty: float) -> Array:
+    """(B, V) logits after (B, n) ids -> lower ones for what would repeat a passage of these: by
+    `penalty` for each repeated character from the SHORTEST-th on.
 
     A penalty on single characters (Keskar et al. 2019) would ban frequent letters; this one is for
     passages (after DRY, p-e-w 2024).
     """
-
-    REACH, SHORTEST, LONGEST = 1000, 6, 64
-
-    def __init__(self, penalty: float, prompt: Ids, count: int) -> None:
-        self._penalty = penalty
-        self._past: Ids = np.tile(prompt[-self.REACH :].astype(np.int64), (count, 1))
-
-    def lower(self, scores: Array) -> Array:
-        """(B, V) logits -> lowered ones."""
-        past = self._past
-        repeated = np.zeros(past.shape)  # characters before each one that also end the text
-        same = np.ones(past.shape, bool)
-        for back in range(1, min(self.LONGEST, past.shape[1])):
-            same[:, :back] = False
-            same[:, back:] &= past[:, :-back] == past[:, -back, None]
-            if not same.any():
-                break
-            repeated += same
-        lengths = np.zeros(scores.shape)
-        np.maximum.at(lengths, (np.arange(len(past))[:, None], past), repeated + 1)
-        return scores - self._penalty * (lengths - self.SHORTEST + 1).clip(min=0)
-
-    def append(self, ids: Ids) -> None:
-        """Adds the (B,) characters that were drawn."""
-        self._past = np.concatenate((self._past, ids[:, None]), axis=1)[:, -self.REACH :]
+    repeated = np.zeros(past.shape)  # characters before each one that also end the text
+    same = np.ones(past.shape, bool)
+    for back in range(1, min(LONGEST, past.shape[1])):
+        same[:, :back] = False
+        same[:, back:] &= past[:, :-back] == past[:, -back, None]
+        if not same.any():
+            break
+        repeated += same
+    lengths = np.zeros(scores.shape)
+    np.maximum.at(lengths, (np.arange(len(past))[:, None], past), repeated + 1)
+    lowered: Array = scores - penalty * (lengths - SHORTEST + 1).clip(min=0)
+    return lowered
 
 
 def next_scores(
@@ -181,13 +172,13 @@ def next_scores(
     Keeps only a window of the text in memory. Raises ConfigError if `config.only` asks for a
     counting expert and the model has none.
     """
-    counting = repetition = None
+    counting = None
     if mixture is not None or config.only == "counting":
         from gpt.counting.mixture import counting_streams
 
         counting = counting_streams(mixture, prompt, config.only, config.n)
     if config.repetition:
-        repetition = Repetition(config.repetition, prompt, config.n)
+        past: Ids = np.tile(prompt[-REACH:].astype(np.int64), (config.n, 1))
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)  # where the window begins in the text
     held = len(prompt) - begin
@@ -200,8 +191,8 @@ def next_scores(
             begin, held, moved = begin + move, held - move, True
         logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
         scores = logits if counting is None else counting.scores(logits)
-        if repetition is not None:
-            scores = repetition.lower(scores)
+        if config.repetition:
+            scores = lower_repetition(scores, past, config.repetition)
         if banned:
             scores = scores.copy()
             scores[:, banned] = -np.inf
@@ -209,8 +200,8 @@ def next_scores(
         window[:, held] = ids
         if counting is not None:
             counting.append(ids)
-        if repetition is not None:
-            repetition.append(ids)
+        if config.repetition:
+            past = np.concatenate((past, ids[:, None]), axis=1)[:, -REACH:]
         held, moved = held + 1, False
 
 
@@ -401,7 +392,13 @@ def _texts(
 ) -> Iterator[list[str]]:
     """See Samples, which holds no other reference to the decoder: dropping it gives that back."""
     with decoding as decoder:
-        if copies is not None:
+        if copies is None:
+            for ids in sample_ids(decoder, prompt, config, mixture, banned):
+                pairs = zip(filters, ids.tolist(), strict=True)
+                yield [gate.push(characters[token]) for gate, token in pairs]
+                if all(gate.stop for gate in filters):
+                    return
+        else:
             one = replace(config, n=1)
             begin = partial(next_scores, decoder, config=one, mixture=mixture, banned=banned)
             for number, gate in enumerate(filters):
@@ -414,11 +411,4 @@ def _texts(
                         break
                 if count < config.length and not gate.stop:
                     gate.ended = "copies"
-            yield [gate.flush() for gate in filters]
-            return
-        for ids in sample_ids(decoder, prompt, config, mixture, banned):
-            pairs = zip(filters, ids.tolist(), strict=True)
-            yield [gate.push(characters[token]) for gate, token in pairs]
-            if all(gate.stop for gate in filters):
-                return
     yield [gate.flush() for gate in filters]

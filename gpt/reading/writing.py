@@ -120,6 +120,8 @@ class Writing:
             yield from self._written(samples, begin)
         if wrong:
             self.failures.append(TextError(f"{self._file}: {'; '.join(wrong)}"))
+            if not self.ended:
+                raise self.failures[0]
 
     def records(
         self, about: Mapping[str, Any], novelties: Sequence[Novelty]

@@ -57,29 +57,11 @@ class Baseline:
 
 @dataclass(frozen=True)
 class TrainedText:
-    """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown;
-    characters, split and val_fraction: those of the run.
-    """
+    """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown."""
 
     run: str
     digest: str = ""
-    characters: int = 0
-    split: str = ""
     val_fraction: float = 0.0
-
-    def exposure(self, digest: str, train: TrainConfig) -> str | None:
-        """The reason why this run may have trained on the validation split of the corpus with this
-        digest, or None. train: the options of that split.
-        """
-        if not self.digest:
-            return "was trained on an unknown text and may have seen this one"
-        if self.digest != digest:
-            return "was trained on another corpus and may have seen this text"
-        if self.split != train.split:
-            return f"was trained on another part of this corpus (--split {self.split})"
-        if self.val_fraction < train.val_fraction:
-            return f"was trained on more of this corpus (--val-fraction {self.val_fraction:g})"
-        return None
 
 
 @dataclass(frozen=True)
@@ -183,8 +165,7 @@ class Manifest:
 
     def texts(self, run: str) -> tuple[TrainedText, ...]:
         """Every text that the weights of the run named `run` were trained on, oldest first."""
-        text, train = self.corpus, self.train
-        own = TrainedText(run, text.digest, text.characters, train.split, train.val_fraction)
+        own = TrainedText(run, self.corpus.digest, self.train.val_fraction)
         return (*(self.parent.texts if self.parent else ()), own)
 
     def settings(self) -> dict[str, Any]:
@@ -228,10 +209,17 @@ class Manifest:
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
-        if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
-            now = replace(now, best_step=self.step, best_loss=val_loss, since_best=0)
-            now = replace(now, final_loss=None, final_characters=0, gpt_loss=gpt_loss)
-        return now
+        if self.best_loss is not None and not val_loss < self.best_loss:  # NaN is no best loss
+            return now
+        return replace(
+            now,
+            best_step=self.step,
+            best_loss=val_loss,
+            since_best=0,
+            final_loss=None,
+            final_characters=0,
+            gpt_loss=gpt_loss,
+        )
 
 
 def characters_read(total: int, block: int, most: int) -> int:
@@ -242,24 +230,3 @@ def characters_read(total: int, block: int, most: int) -> int:
     if not 0 < most < total:
         return total
     return most // block * block or most
-
-
-def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str | None:
-    """The reason why the model of run `name` may have trained on another run's validation split, or
-    None. manifest: None for a model file without its run.
-    """
-    text = of.corpus.digest
-    if manifest is None:
-        why = "is a model file without its run, so it may have seen this text"
-    elif not manifest.corpus.digest:
-        why = "was imported without its text, so it may have seen this text"
-    elif manifest.corpus.digest != text:
-        sources = ", ".join(manifest.corpus.sources)
-        why = f"was trained on another corpus ({sources}) and may have seen this text"
-    else:
-        *_, own = manifest.texts(name)
-        why = own.exposure(text, of.train) or ""
-        for earlier in manifest.parent.texts if manifest.parent and not why else ():
-            if reason := earlier.exposure(text, of.train):
-                why = f"started from {earlier.run}, which {reason}"
-    return f"{name} {why}" if why else None

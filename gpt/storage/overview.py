@@ -1,82 +1,100 @@
-"""Lists runs, or describes one: what was trained, on which text, how, and how good it is."""
+"""What people and programs see of saved runs: a list, one run, several compared, the losses of each
+over its training, and how good a loss is beside counting n-grams.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from operator import index
+from pathlib import Path
+from string import ascii_letters
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
 
 from gpt.characters import cut, quoted
-from gpt.checks import Check
+from gpt.checks import Arrays
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of, with_flags
+from gpt.errors import CheckpointError
 from gpt.show.result import Column, Line, Result
-from gpt.storage.curves import Curve, curve_of
-from gpt.storage.losses import compared_with_counting, counting_record, no_better_text
 from gpt.storage.manifest import CorpusId, Manifest, Parent
-from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run, step_folder
-from gpt.storage.runs import pinned_run
+from gpt.storage.runs import all_runs, find_run, find_runs, pinned_run
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
+LONGEST_DIFFERENT = 16  # cells of an option's value in a comparison
 MOST_CHARACTERS = 12  # characters that a fact lists
+#: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
+#: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
+LEAST_JUDGED = 1_000
+#: Options that nobody chooses: the machine's speed sets eval_chars, the text vocab_size, and the
+#: clock the steps of a run with a time budget.
+MEASURED = {"eval_chars", "vocab_size"}
+TIMED = {"steps"}
+
+Losses = npt.NDArray[np.float64]
+#: A loss in nats, the number of characters that it is the mean of, and of how many of the split.
+Measured = tuple[float | None, int, int]
 
 
-@dataclass(frozen=True, repr=False)
-class RunTable(Result):
-    """Runs, each with the manifest of its newest checkpoint, the most recently saved last."""
+@dataclass(frozen=True, eq=False)
+class Curve(Arrays):
+    """A run's losses at its N evaluations, in nats per character; each array is (N,).
 
-    entries: tuple[tuple[Run, Manifest], ...]
+    steps: the step of each evaluation. train: the mean loss of the training steps since the
+    evaluation before. val: the loss on the validation split. characters: how many characters of the
+    split it was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
+    where it was not recorded.
+    """
 
-    COLUMNS = (
-        Column("run", "run"),
-        Column("saved", "saved", right=True),
-        Column("trained", "trained", right=True),
-        Column("loss", "loss", "{:.4f}".format, right=True),
-        Column("counting", "counting", "{:.4f}".format, right=True),
-        Column("text", "text"),
-    )
+    steps: npt.NDArray[np.int64]
+    train: Losses
+    val: Losses
+    characters: npt.NDArray[np.int64]
+    gpt: Losses | None = None
 
-    @property
-    def title(self) -> str:
-        return counted(len(self), "run")
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[Run]:
-        return (run for run, _ in self.entries)
-
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
-        rows = []
-        for number, (run, manifest) in enumerate(self.entries, start=1):
-            mark = " (newest)" if 1 < number == len(self.entries) else ""
-            if run == pinned_run(run.path.parent):
-                mark += " (pinned)"
-            sources = manifest.corpus.sources
-            row = {
-                "run": run.name + mark,
-                "saved": _saved(run, manifest.step),
-                "trained": "imported" if manifest.imported else duration(manifest.elapsed),
-                "loss": manifest.shown_loss[0],
-                "counting": manifest.baseline.nats if manifest.baseline else None,
-                "text": cut(first_few(sources, 3, ", "), LONGEST_NAMES),
-            }
-            rows.append(row)
-        return rows
-
-    def sentence(self, all: bool = False) -> str:
-        if not self.entries:
-            return "train one: gptx train"
-        return "nats a character · gptx runs NAME shows one run, gptx runs A B compares two"
+    def lines(self) -> Sequence[Line]:
+        """The losses over the steps, to draw."""
+        losses = {"validation": self.val, "training": self.train, "GPT alone": self.gpt}
+        steps = self.steps.tolist()
+        return [Line(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each run; see `outcome_record`."""
-        return [outcome_record(run.name, manifest) for run, manifest in self.entries]
+        """A row for each evaluation."""
+        columns = {"step": self.steps, "train": self.train, "val": self.val}
+        if self.gpt is not None:
+            columns["gpt"] = self.gpt
+        columns["val_characters"] = self.characters
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def curve_of(run: Run, manifest: Manifest) -> Curve:
+    """The losses of a run so far. manifest: its newest one. Raises CheckpointError."""
+    read, of = manifest.part
+    records = [record for record in run.records("metrics") if "val_loss" in record]
+
+    def column(name: str, missing: float = np.nan) -> Losses:
+        return np.array([record.get(name, missing) for record in records], np.float64)
+
+    gpt = column("gpt_loss")
+    return Curve(
+        steps=column("step").astype(np.int64),
+        train=column("train_loss"),
+        val=column("val_loss"),
+        characters=column("val_characters", read).clip(0, of).astype(np.int64),
+        gpt=gpt if np.isfinite(gpt).any() else None,
+    )
 
 
 def _saved(run: Run, step: int) -> str:
@@ -91,13 +109,11 @@ def _saved(run: Run, step: int) -> str:
 class Overview(Result):
     """One run: what was trained and how, its losses, and three of the samples that it wrote.
 
-    samples: records with "step" and "text".
+    manifest: that of its newest checkpoint. Reading the logs raises CheckpointError.
     """
 
-    name: str
+    run: Run
     manifest: Manifest
-    curve: Curve
-    samples: tuple[Mapping[str, Any], ...] = ()
 
     COLUMNS = (
         Column("step", "step", "{:,}".format, right=True),
@@ -106,18 +122,35 @@ class Overview(Result):
     )
 
     @property
+    def name(self) -> str:
+        return self.run.name
+
+    @property
+    def path(self) -> Path:
+        """The run's folder, which `gpt.load` opens."""
+        return self.run.path
+
+    @property
     def title(self) -> str:
-        if self.manifest.imported:
-            return f"{self.name} · step {self.manifest.step:,}"
-        steps = f"step {self.manifest.step:,}"
-        if self.manifest.clock is None:
-            steps += f" of {self.manifest.train.steps:,}"
-        return f"{self.name} · {steps} · {duration(self.manifest.elapsed)}"
+        manifest = self.manifest
+        if manifest.imported:
+            return f"{self.name} · step {manifest.step:,}"
+        steps = f"step {manifest.step:,}"
+        if manifest.clock is None:
+            steps += f" of {manifest.train.steps:,}"
+        return f"{self.name} · {steps} · {duration(manifest.elapsed)}"
 
     @property
     def loss(self) -> float | None:
-        """The loss of the best step, nats per character; None if nothing was evaluated."""
+        """The loss of the best step, nats per character, on the largest part of the validation
+        split on which it was measured; None if nothing was evaluated.
+        """
         return self.manifest.shown_loss[0]
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The losses at each evaluation, nats per character."""
+        return curve_of(self.run, self.manifest)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -128,10 +161,18 @@ class Overview(Result):
         """How good it is and what it is; the long form also has every option, with what it means;
         for an imported run, those of the model.
         """
-        facts = facts_of(self.manifest)
+        manifest = self.manifest
+        alone = manifest.gpt_loss
+        facts = {
+            "loss": "" if manifest.imported else _loss_facts(manifest),
+            "GPT alone": "" if alone is None else f"{alone:.4f} nats",
+            "text": corpus_facts(manifest.corpus, manifest.model, manifest.parent),
+            "from": manifest.imported or parent_facts(manifest.parent),
+            "model": model_facts(manifest.model),
+        }
         if all:
             known = options_of(ModelConfig)
-            if not self.manifest.imported:
+            if not manifest.imported:
                 known |= options_of(TrainConfig)
             for name, option in known.items():
                 value = cut(str(self.options[name]), LONGEST_VALUE)
@@ -139,21 +180,24 @@ class Overview(Result):
         return facts
 
     def curves(self) -> Sequence[Line]:
-        return self.curve.curves() if len(self.curve) > 1 else ()
+        return self.curve.lines() if len(self.curve.steps) > 1 else ()
 
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         """The first, the middle and the last sample."""
+        samples, rows = self.run.records("samples"), []
         losses = dict(zip(self.curve.steps.tolist(), self.curve.val.tolist(), strict=True))
-        rows = []
-        for place in sorted({0, (len(self.samples) - 1) // 2, len(self.samples) - 1}):
-            if self.samples:
-                step, text = self.samples[place]["step"], self.samples[place]["text"]
-                written = cut(" ".join(text.split()), LONGEST_SAMPLE)
-                rows.append({"step": step, "loss": losses.get(step), "text": written})
+        for place in sorted({0, (len(samples) - 1) // 2, len(samples) - 1}) if samples else ():
+            step, text = samples[place]["step"], " ".join(samples[place]["text"].split())
+            text = cut(text, LONGEST_SAMPLE)
+            rows.append({"step": step, "loss": losses.get(step), "text": text})
         return rows
 
     def sentence(self, all: bool = False) -> str:
-        return outlook_of(self.manifest)
+        """Whether the text is the limit; "" if that is not known."""
+        best = self.manifest.best_step
+        if best is None or self.manifest.since_best < 2:
+            return ""
+        return f"{no_better_text(best)}: more text helps more than more time"
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -172,70 +216,14 @@ class Overview(Result):
         }
 
 
-@dataclass(frozen=True, repr=False)
-class ModelCard(Result):
-    """A model, as a notebook shows it. manifest: None for a model file without its run. proof: the
-    result of its probe.
-    """
-
-    model: StoredModel
-    manifest: Manifest | None
-    proof: Check
-
-    @property
-    def title(self) -> str:
-        return self.model.title
-
-    def facts(self, all: bool = False) -> Mapping[str, str]:
-        shape = {"model": model_facts(self.model.config)}
-        known = facts_of(self.manifest) if self.manifest else shape
-        return {**known, "file": str(self.model.source)}
-
-    def checked(self) -> Sequence[Check]:
-        return [self.proof]
-
-
-def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:
-    """Reads a run as it is now. manifest: the newest one, if the caller has read it. Raises
-    CheckpointError.
-    """
-    manifest = manifest or run.last().manifest
-    return Overview(run.name, manifest, curve_of(run, manifest), tuple(run.records("samples")))
-
-
-def outlook_of(manifest: Manifest) -> str:
-    """Whether the text is the limit; "" if that is not known."""
-    best = manifest.best_step
-    if best is None or manifest.since_best < 2:
-        return ""
-    return f"{no_better_text(best)}: more text helps more than more time"
-
-
-def facts_of(manifest: Manifest) -> dict[str, str]:
-    """How good a model is, what it was trained on, and what it is."""
-    alone = manifest.gpt_loss
-    return {
-        "loss": "" if manifest.imported else _loss_facts(manifest),
-        "GPT alone": "" if alone is None else f"{alone:.4f} nats",
-        "text": corpus_facts(manifest.corpus, manifest.model, manifest.parent),
-        "from": manifest.imported or parent_facts(manifest.parent),
-        "model": model_facts(manifest.model),
-    }
-
-
 def _loss_facts(manifest: Manifest) -> str:
+    """The loss of the best step, compared with counting."""
     nats, characters, of = manifest.shown_loss
     if nats is None:
         return "not evaluated yet"
-    facts = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
-    facts += measured_on(characters, of)
-    if manifest.baseline is None:
-        return facts
-    counting = f"counting ({manifest.baseline.nats:.4f})"
-    compared = compared_with_counting(manifest)
-    if compared == "–":
-        return f"{facts}; {counting} was measured on other characters"
-    return f"{facts}, {compared} {'as' if compared == 'as good' else 'than'} {counting}"
+    loss = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
+    facts = (loss + measured_on(characters, of), compared_with_counting(manifest))
+    return ", ".join(fact for fact in facts if fact)
 
 
 def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
@@ -288,3 +276,243 @@ def model_facts(config: ModelConfig) -> str:
     shape = f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}"
     counting = f", counting of up to {config.counting} characters" if config.counting else ""
     return f"{size}: {shape}, context {config.block_size}{counting}"
+
+
+@dataclass(frozen=True, repr=False)
+class Runs(Result):
+    """Runs, the most recently saved last; `runs["name"]` or `runs[-1]` is one of them."""
+
+    runs: tuple[Overview, ...]
+
+    COLUMNS = (
+        Column("run", "run"),
+        Column("saved", "saved", right=True),
+        Column("trained", "trained", right=True),
+        Column("loss", "loss", "{:.4f}".format, right=True),
+        Column("counting", "counting", "{:.4f}".format, right=True),
+        Column("text", "text"),
+    )
+
+    @property
+    def title(self) -> str:
+        return counted(len(self), "run")
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[Overview]:
+        return iter(self.runs)
+
+    def __getitem__(self, which: str | SupportsIndex) -> Overview:
+        if not isinstance(which, str):
+            return self.runs[index(which)]
+        names = [run.name for run in self]
+        if which not in names:
+            raise KeyError(f"no run {which!r}; there are: {', '.join(names)}")
+        return self.runs[names.index(which)]
+
+    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
+        rows = []
+        for number, run in enumerate(self, start=1):
+            manifest = run.manifest
+            mark = " (newest)" if 1 < number == len(self) else ""
+            if run.run == pinned_run(run.path.parent):
+                mark += " (pinned)"
+            texts = [os.path.basename(name) for name in manifest.corpus.sources]
+            row = {
+                "run": run.name + mark,
+                "saved": _saved(run.run, manifest.step),
+                "trained": "imported" if manifest.imported else duration(manifest.elapsed),
+                "loss": run.loss,
+                "counting": manifest.baseline.nats if manifest.baseline else None,
+                "text": cut(first_few(texts, 3, ", "), LONGEST_NAMES),
+            }
+            rows.append(row)
+        return rows
+
+    def sentence(self, all: bool = False) -> str:
+        if not self.runs:
+            return "train one: gptx train"
+        return "nats a character · gptx runs NAME shows one run, gptx runs A B compares two"
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each run; see `outcome_record`."""
+        return [outcome_record(run.name, run.manifest) for run in self]
+
+    def compare(self) -> Comparison:
+        """Their losses and curves, and the options that differ. Raises CheckpointError for a log
+        that cannot be read.
+        """
+        runs = sorted(self, key=lambda run: math.inf if run.loss is None else run.loss)
+        recipes = [recipe_of(run.manifest) for run in runs]
+        names = dict.fromkeys(name for recipe in recipes for name in recipe)
+        values = {name: {repr(recipe.get(name)) for recipe in recipes} for name in names}
+        return Comparison(tuple(runs), tuple(name for name in names if len(values[name]) > 1))
+
+
+def read_runs(root: Path, names: Sequence[str] = ()) -> tuple[Runs, list[str]]:
+    """The runs with these names or patterns, or all runs of a folder, and the errors for those
+    whose newest manifest cannot be read. Raises CheckpointError if there is none, ConfigError.
+    """
+    runs, problems = list[Overview](), list[str]()
+    for run in find_runs(root, names) if names else all_runs(root) or [find_run(root)]:
+        try:
+            runs.append(Overview(run, run.last().manifest))
+        except CheckpointError as error:
+            problems.append(str(error))
+    return Runs(tuple(runs)), problems
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
+    """Several runs, the lowest loss first. differs: the options that differ between them."""
+
+    runs: tuple[Overview, ...]
+    differs: tuple[str, ...]
+
+    X_AXIS = "characters"
+    COLUMNS = (
+        Column("run", "run"),
+        Column("loss", "loss", "{:.4f}".format, right=True),
+        Column("gpt", "GPT alone", "{:.4f}".format, right=True),
+        Column("options", "options that differ"),
+    )
+
+    @property
+    def title(self) -> str:
+        return f"{counted(len(self.runs), 'run')}, the lowest loss first"
+
+    @property
+    def _names(self) -> list[str]:
+        """The names, each after a letter that marks its curve; the 53rd and later have none."""
+        letters = ascii_letters.ljust(len(self.runs))
+        return [f"{letter} {run.name}" for letter, run in zip(letters, self.runs, strict=False)]
+
+    def curves(self) -> Sequence[Line]:
+        """Losses over the characters of training, as steps of other runs may read more of them."""
+        return [
+            Line(
+                name,
+                (run.manifest.step_characters * run.curve.steps).tolist(),
+                run.curve.val.tolist(),
+            )
+            for name, run in zip(self._names, self.runs, strict=True)
+        ]
+
+    def columns(self, all: bool = False) -> Sequence[Column]:
+        counting = any(run.manifest.gpt_loss is not None for run in self.runs)
+        return [column for column in self.COLUMNS if counting or column.field != "gpt"]
+
+    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
+        rows = []
+        for name, run in zip(self._names, self.runs, strict=True):
+            recipe = recipe_of(run.manifest)
+            options = [
+                f"{option} {cut(str(recipe.get(option)), LONGEST_DIFFERENT)}"
+                for option in self.differs
+            ]
+            losses = {"loss": run.loss, "gpt": run.manifest.gpt_loss}
+            rows.append({"run": name, **losses, "options": " · ".join(options)})
+        return rows
+
+    def sentence(self, all: bool = False) -> str:
+        texts = {(run.manifest.corpus.digest, *run.manifest.shown_loss[1:]) for run in self.runs}
+        if len(texts) > 1:
+            return "not all losses are of the same text: compare only those that are"
+        return ""
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each run: its options that differ, and how it went."""
+        rows = []
+        for run in self.runs:
+            manifest, recipe = run.manifest, recipe_of(run.manifest)
+            row = {
+                "run": run.name,
+                **{option: recipe.get(option) for option in self.differs},
+                "val_nats": run.loss,
+                "gpt_nats": manifest.gpt_loss,
+                "counting_nats": manifest.baseline.nats if manifest.baseline else None,
+                "val_characters": manifest.shown_loss[1],
+                "best_step": manifest.best_step,
+                "step": manifest.step,
+                "characters": manifest.step * manifest.step_characters,
+                "elapsed": manifest.elapsed,
+                "parameters": manifest.model.parameters(),
+                "corpus": ", ".join(manifest.corpus.sources),
+            }
+            rows.append(row)
+        return rows
+
+    def record(self) -> Mapping[str, Any]:
+        return {"differs": list(self.differs)}
+
+
+def recipe_of(manifest: Manifest) -> dict[str, Any]:
+    """Every option that somebody chose, by name."""
+    recipe, left_out = {**vars(manifest.model), **vars(manifest.train)}, MEASURED
+    if manifest.clock is not None:
+        recipe["minutes"] = manifest.clock.ends / 60
+        left_out = MEASURED | TIMED
+    if manifest.parent is not None:
+        recipe["init_from"] = manifest.parent.title
+    return {name: value for name, value in recipe.items() if name not in left_out}
+
+
+def compared_with_counting(manifest: Manifest, measured: Measured | None = None) -> str:
+    """ "0.0037 worse than counting (1.1210)", in the four digits shown; "" if nothing was counted.
+    measured: a loss on the validation split; None: the run's shown loss.
+    """
+    nats, characters, of = measured or manifest.shown_loss
+    baseline = manifest.baseline
+    if baseline is None or nats is None:
+        return ""
+    counting = f"counting ({baseline.nats:.4f})"
+    if not characters == of == baseline.scored:
+        return f"{counting} was measured on other characters"
+    shown = f"{round(nats, 4) - round(baseline.nats, 4):.4f}"
+    if float(shown) == 0:
+        return f"as good as {counting}"
+    verdict = "better" if shown.startswith("-") else "worse"
+    return f"{shown.removeprefix('-')} {verdict} than {counting}"
+
+
+def loss_advice(nats: float, manifest: Manifest) -> str:
+    """Advice for a loss that is worse than the baseline."""
+    what, best = "train longer, or on more text", manifest.best_step
+    if best is not None and best < manifest.step and manifest.since_best > 1:
+        what = f"train on more text; {no_better_text(best)}"
+    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
+        what = "train on more text; in more epochs the model would learn this one by heart"
+    uniform = math.log(manifest.model.vocab_size)
+    guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
+    return guessing + what
+
+
+def note_on_few(characters: int) -> str:
+    """ "; 60 characters are too few to judge a model by"; "" if there are enough."""
+    few = 0 < characters < LEAST_JUDGED
+    verb = "is" if characters == 1 else "are"
+    return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
+
+
+def no_better_text(best_step: int) -> str:
+    """ "no better since step 400"."""
+    return f"no better since step {best_step:,}"
+
+
+def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:
+    """What `compared_with_counting` compares, for programs. difference: above 0 if the model is
+    worse, None if the losses were measured on different characters.
+    """
+    nats, characters, of = measured or manifest.shown_loss
+    baseline = manifest.baseline
+    if baseline is None:
+        return None
+    same = characters == of == baseline.scored
+    return {
+        **{"order": baseline.order, "nats": baseline.nats, **vars(baseline)},
+        "difference": nats - baseline.nats if nats is not None and same else None,
+        "same_characters": same,
+    }

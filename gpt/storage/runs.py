@@ -15,7 +15,6 @@ from pathlib import Path
 from gpt.config.fields import require
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
-from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
 PINNED = ".pinned"  # the file that names the pinned run
@@ -45,17 +44,6 @@ def all_runs(root: Path) -> list[Run]:
             with suppress(OSError):
                 saved.append((paths[-1].stat().st_mtime_ns, folder.name, Run(folder)))
     return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
-
-
-def read_manifests(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
-    """The runs whose newest manifest can be read, and the errors for the others."""
-    rows, problems = [], []
-    for run in runs:
-        try:
-            rows.append((run, run.last().manifest))
-        except CheckpointError as error:
-            problems.append(str(error))
-    return rows, problems
 
 
 def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
@@ -91,16 +79,14 @@ def pinned_run(root: Path) -> Run | None:
     return None
 
 
-def pin_run(root: Path, name: str | None) -> None:
-    """Makes this run the one that commands take by themselves; None: the newest again. Raises
-    CheckpointError, ConfigError, StorageError.
+def pin_run(root: Path, name: str) -> None:
+    """Makes this run the one that commands take by themselves; "newest": they take the newest.
+    Raises CheckpointError, ConfigError, StorageError.
     """
-    run = None if name is None else find_run(root, name)
+    if name != "newest":
+        find_run(root, name)
     with files.storage_errors(f"write {root / PINNED}"):
-        if run is None:
-            (root / PINNED).unlink(missing_ok=True)
-        else:
-            files.replace(root / PINNED, f"{run.name}\n".encode())
+        files.replace(root / PINNED, f"{name}\n".encode())
 
 
 def find_run(root: Path, name: str | None = None) -> Run:

@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from gpt.config.fields import flag_of
 from gpt.corpus.corpus import Corpus
-from gpt.storage.losses import counting_record, loss_advice, note_on_few
 from gpt.storage.manifest import Manifest
-from gpt.storage.overview import corpus_facts, model_facts, parent_facts
+from gpt.storage.overview import (
+    corpus_facts,
+    counting_record,
+    loss_advice,
+    model_facts,
+    note_on_few,
+    parent_facts,
+)
 from gpt.storage.run import Run
 from gpt.storage.runs import pinned_run
 from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal

@@ -23,7 +23,7 @@ COMMANDS = {
     "next the_cat": "forward",
 }
 #: The same, and the command whose device works as a decoder.
-ALL = {**COMMANDS, "sample the_cat --length 5": "start"}
+ALL = {**COMMANDS, "sample the_cat --seed 1 --length 5": "start"}
 #: What the device computes of the probe, before the command.
 OPENING = ["forward", "block", "block"]
 NUMBER = re.compile(r"[\d.]+(e-\d+)?")

@@ -32,7 +32,7 @@ def test_eval_says_the_loss_in_six_lines(gptx: Gptx) -> None:
     assert len(lines) == 4
     assert worse in lines[3]  # after eight steps the model is worse than counting
     (Path.cwd() / "new.txt").write_text("no mat, no cat")
-    assert "to beat" not in gptx("eval", "new.txt").out
+    assert "compared" not in gptx("eval", "new.txt").out
 
 
 def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
@@ -125,35 +125,25 @@ def test_eval_refuses_chars_of_two_models(gptx: Gptx) -> None:
     assert (answer.code, answer.out, answer.err) == (2, "", f"gptx: error: {problem}\n")
 
 
-def test_eval_says_which_run_may_have_been_trained_on_the_text(gptx: Gptx, home: Path) -> None:
-    """The other run was trained on another text, or on more, less or as much of this one; for a
-    model file this is unknown.
-    """
-    (home / "other.txt").write_text((home / "corpus.txt").read_text() + "no cat\n" * 9)
-    for run, corpus, share in (("other", "other", ".1"), ("more", "corpus", ".05")):
-        trained = ("train", f"{corpus}.txt", *TINY, "--run", run, "--val-fraction", share)
+def test_eval_says_which_run_was_trained_on_more_of_the_text(gptx: Gptx, home: Path) -> None:
+    """more was trained on half of what validates same."""
+    (home / "more.txt").write_text("".join(f"{n}: To be {n * n}, or not\n" for n in range(200)))
+    for run, share in (("same", ".2"), ("more", ".1")):
+        trained = ("train", "more.txt", *TINY, "--run", run, "--val-fraction", share)
         assert gptx(*trained, "--checkpoints", "both").code == 0
-    copytree(home / "checkpoints/corpus-1", home / "both/same")
-    for mine, other, warning in (
-        (
-            "same",
-            "other",
-            "warning: other was trained on another corpus (other.txt) and may have seen this text",
-        ),
-        ("same", "more", "warning: more was trained on more of this corpus (--val-fraction 0.05)"),
-        ("same", "same:4", None),
-        ("more", "same", None),
-    ):
+    for mine, other in (("same", "more"), ("same", "same:4"), ("more", "same")):
         where = ("eval", "--checkpoints", "both", "--run", mine)
         answer = gptx(*where, "--against", other)
         assert answer.code == 0
         label = f"validation split of {mine}"
         assert answer.out.startswith(f"{label} · ")
-        assert answer.err == (f"{warning}\n" if warning else "")
+        unfair = other == "more"
+        assert ("so this comparison favours it" in answer.err) == unfair
+        assert bool(answer.err) == unfair
         record = json.loads(gptx(*where, "--against", other, "--json").out)
-        assert (record["scored"], record["may_have_seen"]) == (label, other if warning else None)
-    both = gptx(*where, "corpus.txt", "--against", "other").err
-    assert both.startswith("warning: corpus.txt is in the text that this run was trained on")
+        assert (record["scored"], record["may_have_seen"]) == (label, other if unfair else None)
+    both = gptx(*where, "more.txt", "--against", "same").err
+    assert both.startswith("warning: more.txt is in the text that this run was trained on")
     assert both.count("\n") == 1
 
 
@@ -237,7 +227,7 @@ def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt.interface.evaluating.MOST_SHOWN", 200)
-    assert "not those of the model (199)\n" in gptx("eval", "--chars").out
+    assert "was measured on other characters\n" in gptx("eval", "--chars").out
     counting = json.loads(gptx("eval", "--chars", "--json").out)["counting"]
     assert (counting["same_characters"], counting["difference"]) == (False, None)
 

@@ -119,7 +119,18 @@ def test_terminal_output_escapes_control_characters(
     Path("evil.txt").write_bytes(text.encode())
     trained = on_terminal("train", "evil.txt", *TINY, "--checkpoints", "evil")
     assert trained.code == 0, trained.err
-    line = ("sample", "ab\x1b", "--length", "300", "--temperature", "3", "--checkpoints", "evil")
+    line = (
+        "sample",
+        "ab\x1b",
+        "--seed",
+        "1",
+        "--length",
+        "300",
+        "--temperature",
+        "3",
+        "--checkpoints",
+        "evil",
+    )
     raw, seen = answer_of(monkeypatch, line).out, on_terminal(*line).out
     assert "\x1b" in raw
     unescaped = re.sub(

@@ -19,6 +19,7 @@ from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError, GptxError, OutOfMemory, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
+from gpt.vocabulary import Vocabulary
 
 
 @pytest.fixture
@@ -314,3 +315,50 @@ def test_error_in_a_turn_does_not_end_the_session(
         session(turns, "c\r/length 3\r\x04")
     assert (turns.text, turns.settings.length) == ("the c", 3)
     assert "gptx: error: " in capfd.readouterr().err
+
+
+def test_a_line_of_dialogue_begins_a_new_line(trained: TrainedGPT) -> None:
+    vocabulary = Vocabulary(trained.vocabulary.characters + "—“")
+    for typed, begins in (("— no", "the cat\n— no"), ("+— no", "the cat— no")):
+        turns = Session(trained, SampleConfig(length=0), text="the cat")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trained, "vocabulary", vocabulary)
+            patch.setattr(trained, "stream", lambda *_, **__: Nothing())
+            turns.take(typed)
+        assert turns.text == begins
+
+
+class Nothing:
+    stopped, ended = (None,), ["length"]
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return iter(())
+
+
+def test_save_keeps_every_good_piece(turns: Session, tmp_path: Path) -> None:
+    file = tmp_path / "kept.txt"
+    turns.file = file
+    turns.take("cat")
+    turns.take("/save")
+    turns.take("")  # the saved text goes on
+    turns.take("/save")
+    first = turns.text
+    turns.take("/new")
+    turns.take("no")
+    turns.take("/save")
+    assert file.read_text("utf-8") == f"{first}\n---\n{turns.text}"
+
+
+def test_writing_options_hold_in_turns(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("/ban t\\n", "/keep-stop true", "/stop a", "/length 60", "/repetition 1"):
+        turns.take(line)
+    assert turns.settings.ban == "t\n"
+    turns.take("")
+    assert turns.text.endswith("a")
+    assert not {"t", "\n"} & set(turns.text[4:])
+    before = turns.text
+    turns.take("")  # the kept stop is not written again
+    assert turns.text[len(before)] != "a" or turns.text == before + "a"
+    turns.take("/seed none")
+    assert turns.settings.seed is not None
+    assert "keep-stop True · ban t" in capsys.readouterr().err

@@ -145,11 +145,25 @@ def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, swee
 
 
 def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
-    found = gpt.runs(sweep).compare("lr-*")
+    comparison = gpt.runs(sweep, ["lr-*"]).compare()
     shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
-    assert to_record(found) == shown
+    assert to_record(comparison) == shown
     assert len(gpt.runs(sweep).compare().runs) == 5
-    with pytest.raises(KeyError, match="no run matches"):
-        gpt.runs(sweep).compare("x-*")
-    with pytest.raises(KeyError, match="no run 'x'"):
-        gpt.runs(sweep).compare("x")
+
+
+def test_a_pinned_run_comes_before_the_newest(gptx: Gptx, home: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(home / "checkpoints/corpus-1", home / "pinned" / name)
+    here = ("--checkpoints", "pinned")
+    newest = "a" if gptx("next", "the", *here).err.startswith("run: a,") else "b"
+    other = "ab".replace(newest, "")
+    assert gptx("runs", "--use", other, *here).code == 0
+    assert gptx("next", "the", *here).err.startswith(f"run: {other}, pinned")
+    assert gpt.load("pinned").name == other
+    assert f"{other} (pinned)" in gptx("runs", *here).out
+    assert gptx("runs", "--use", "nobody", *here).code == 4
+    gptx("runs", "--use", "newest", *here)
+    assert gpt.load("pinned").name == newest
+    gptx("runs", "--use", other, *here)
+    shutil.rmtree(home / "pinned" / other)
+    assert gpt.load("pinned").name == newest

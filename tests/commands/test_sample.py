@@ -11,6 +11,7 @@ import pytest
 import torch
 from program import TINY, Gptx
 
+import gpt
 from gpt.commands import shared
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.layers import Array
@@ -265,3 +266,89 @@ def test_requested_device_that_torch_cannot_use_is_refused(
         assert error.startswith(f"gptx: error: --device: torch cannot compute on {device} (")
         assert error.endswith("; install a version of torch that can, or use --device cpu")
     assert sorted((home / "checkpoints").iterdir()) == before
+
+
+def test_a_new_text_each_time_whose_seed_is_printed(gptx: Gptx) -> None:
+    first, second = (
+        gptx("sample", "the", "--length", "60", "--temperature", "2") for _ in range(2)
+    )
+    assert first.out != second.out
+    seed = re.fullmatch(r"seed (\d+)\n", first.err)
+    assert seed
+    record = json.loads(
+        gptx(
+            "sample", "the", "--length", "60", "--temperature", "2", "--json", "--seed", seed[1]
+        ).out
+    )
+    assert record["seed"] == int(seed[1])
+    assert record["text"].removesuffix("\n") + "\n" == first.out
+
+
+@pytest.mark.parametrize("typed", ["the\\n", "the\n"])
+def test_typed_escapes_mean_the_same_in_prompt_and_stop(gptx: Gptx, typed: str) -> None:
+    answer = gptx(*SAMPLE, "--prompt", typed, "--length", "90", "--stop", r"\n", "--keep-stop")
+    expected = gptx(*SAMPLE, "--prompt", "the\n", "--length", "90", "--stop", "\n", "--keep-stop")
+    assert (answer.out, answer.err) == (expected.out, "")
+    assert answer.out.startswith("the\n")
+
+
+def test_prompts_of_a_file_are_continued_but_for_unreadable_lines(gptx: Gptx, home: Path) -> None:
+    (home / "prompts.txt").write_text("the cat\n\nżółw\nno rat\n", encoding="utf-8")
+    asked = (*SAMPLE, "--prompts", "prompts.txt", "--length", "9")
+    answer = gptx(*asked)
+    singles = [gptx(*SAMPLE, prompt, "--length", "9").out for prompt in ("the cat", "no rat")]
+    assert (answer.code, answer.out) == (3, "---\n".join(singles))
+    assert answer.err.startswith("gptx: error: prompts.txt: line 3: 'ż' (U+017C")
+    new = gptx(*asked, "--no-prompt", "-n", "2", "-o", "out.txt")
+    assert (new.code, new.out) == (3, "")
+    lines = gptx(*asked, "-n", "2", "--json").out.splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    prompts = [json.loads(line)["prompt"] for line in lines]
+    assert prompts == ["the cat"] * 2 + ["no rat"] * 2
+    pairs = zip(texts, prompts, strict=True)
+    joined = "\n---\n".join(text.removeprefix(prompt) for text, prompt in pairs)
+    assert (home / "out.txt").read_text("utf-8") == joined.removesuffix("\n") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        ("--avoid-copies 0", 2, "--avoid-copies: 0 is not a whole number of 1 or more"),
+        ("--ban ,.!QTabcdefhmnoqrstuwy\\n\\x20", 2, "--ban: "),
+        ("--prompts wrong.txt", 3, "wrong.txt: line 2: 'ż' (U+017C"),
+        ("--prompts empty.txt", 2, "--prompts: the file has no prompt"),
+        ("-o nowhere/text.txt", 6, "cannot write nowhere/text.txt: its folder does not exist"),
+        ("--prompts empty.txt --prompt a", 2, "give the text once"),
+    ],
+)
+def test_wrong_options_of_a_sample_are_refused(
+    gptx: Gptx, home: Path, options: str, code: int, problem: str
+) -> None:
+    (home / "empty.txt").write_text("\n")
+    (home / "wrong.txt").write_text("\nżółw", encoding="utf-8")
+    words = [word.replace("\\x20", " ") for word in options.split()]
+    answer = gptx(*SAMPLE, *words)
+    assert (answer.code, answer.out) == (code, "")
+    assert problem in answer.err
+
+
+def test_avoided_copies_are_not_in_the_corpus(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = gptx(*SAMPLE, "the ", "--length", "80", "--avoid-copies", "6", "--no-prompt")
+    corpus, text = (home / "corpus.txt").read_text("utf-8"), answer.out.removesuffix("\n")
+    assert len(text) > 20
+    assert not any(text[at : at + 7] in corpus for at in range(len(text) - 6))
+    monkeypatch.setattr("gpt.reading.sampler.LEAST", 1.1)  # as if only copies were left
+    ended = gptx(*SAMPLE, "the ", "--avoid-copies", "6")
+    assert (ended.code, ended.out) == (0, "the \n")
+    assert ended.err.startswith("the text ends where all that the model would write next stands")
+
+
+def test_python_continues_several_prompts(gptx: Gptx) -> None:
+    run = gpt.load("checkpoints")
+    texts = run.sample(["the cat", "no rat"], length=9, seed=1)
+    assert texts == [run.sample(prompt, length=9, seed=1) for prompt in ("the cat", "no rat")]
+    assert [len(each) for each in run.sample(["the", "no"], n=3, length=2)] == [3, 3]
+    text = run.sample("the cat", length=9)
+    assert (text, text.new) == (run.sample("the cat", length=9, seed=text.seed), text[7:])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TEXT
+from conftest import TEXT, On
 
 from gpt.interface.trained import TrainedGPT
 from gpt.model.device import DeviceGPT
@@ -38,15 +38,15 @@ def test_logits_equal_numpys_at_every_step(decoder: DeviceGPT, trained: TrainedG
     "drawn", [{"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9, "min_p": 0.1}], ids=str
 )
 def test_text_equals_numpys_also_beyond_the_context(
-    tiny: Checkpoint, decoder: DeviceGPT, trained: TrainedGPT, drawn: dict[str, float]
+    tiny: Checkpoint, on: On, decoder: DeviceGPT, trained: TrainedGPT, drawn: dict[str, float]
 ) -> None:
     options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
-    model = TrainedGPT(tiny.model(), lambda stored: decoder)
+    model = on(trained, lambda: decoder)
     assert model.sample("the cat", **options) == trained.sample("the cat", **options)
 
 
 def test_every_result_on_a_device_equals_numpys(
-    tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
     computed = []
 
@@ -59,7 +59,7 @@ def test_every_result_on_a_device_equals_numpys(
             computed.append("block")
             return super().block(x, layer)
 
-    model = TrainedGPT(tiny.model(), lambda stored: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
+    model = on(trained, lambda: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
     model.prove()
     computed.clear()
     found, expected = (each.attn("the cat sat") for each in (model, trained))
@@ -82,7 +82,7 @@ def test_every_result_on_a_device_equals_numpys(
 
 @pytest.mark.parametrize("change", ["rounded", "not finite"])
 def test_a_device_with_wrong_logits_computes_nothing(
-    tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
+    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     net = load_gpt(tiny.model(), "cpu")
     with torch.no_grad():
@@ -91,21 +91,20 @@ def test_a_device_with_wrong_logits_computes_nothing(
                 parameter.copy_(parameter.bfloat16())
         else:
             net.lm_head.weight[2] = float("inf")
-    model = TrainedGPT(tiny.model(), lambda stored: DeviceGPT(net, "cpu"))
-    assert model.sample("the cat", length=40, seed=1) == trained.sample(
-        "the cat", length=40, seed=1
-    )
+    model = on(trained, lambda: DeviceGPT(net, "cpu"))
+    text = trained.sample("the cat", length=40, seed=1)
+    assert model.sample("the cat", length=40, seed=1) == text
     (line,) = caplog.messages
     assert ("logits differ" if change == "rounded" else "numbers are not finite") in line
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_writes_the_same_text(
-    tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
+    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
     decoder = DeviceGPT(load_gpt(tiny.model(), "cuda"), "cuda")
     for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"top_p": 0.9, "seed": 2}):
-        expected = trained.sample("the cat", length=40, seed=1, **options)
-        model = TrainedGPT(tiny.model(), lambda stored: decoder)
-        assert model.sample("the cat", length=40, seed=1, **options) == expected
+        expected = trained.sample("the cat", length=40, **{"seed": 1, **options})
+        model = on(trained, lambda: decoder)
+        assert model.sample("the cat", length=40, **{"seed": 1, **options}) == expected
     assert caplog.messages == []

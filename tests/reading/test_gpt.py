@@ -87,11 +87,6 @@ def test_a_model_in_float64_has_no_float32(position: str) -> None:
     assert reader.dtype == expected.dtype == np.float32
 
 
-def test_stages_of_a_batch_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected one text, \(T,\), not \(1, 8\)"):
-        random_reader().stages(ids_of(1))
-
-
 def test_softmax_equals_the_worked_example() -> None:
     scores = INPUTS @ INPUTS.T
     expected = [
@@ -103,15 +98,6 @@ def test_softmax_equals_the_worked_example() -> None:
         [0.1385, 0.2184, 0.2128, 0.1420, 0.0988, 0.1896],
     ]
     np.testing.assert_allclose(softmax(scores), expected, rtol=0, atol=6e-5)
-
-
-def test_masking_before_softmax_equals_renormalising_after() -> None:
-    scores = INPUTS @ INPUTS.T
-    masked = softmax(np.where(np.tri(6, dtype=bool), scores, -np.inf))
-    kept = softmax(scores) * np.tri(6)
-    np.testing.assert_allclose(masked, kept / kept.sum(axis=1, keepdims=True), atol=1e-15)
-    np.testing.assert_allclose(masked[1, :2], [0.1385 / 0.3764, 0.2379 / 0.3764], atol=2e-4)
-    assert np.array_equal(masked[0], [1, 0, 0, 0, 0, 0])
 
 
 def test_softmax_neither_overflows_nor_underflows() -> None:

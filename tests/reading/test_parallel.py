@@ -7,11 +7,9 @@ import pytest
 from random_models import random_reader
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpt.config import SampleConfig
 from gpt.reading import decode
 from gpt.reading.decode import LEAST_STREAMS, CachedDecoder, ParallelDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.sampler import sample_ids
 
 
 @pytest.fixture
@@ -40,20 +38,6 @@ def test_samples_are_the_same_on_any_number_of_cores(
     )
     one = many.start(ids[:1, :3])
     np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
-
-
-def test_each_of_many_samples_equals_the_same_sample_alone(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decode, "cores", lambda: 2)
-    decoder = ParallelDecoder(reader)
-    many = np.array(
-        list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=20, seed=1)))
-    )
-    few = np.array(
-        list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=3, seed=1)))
-    )
-    assert np.array_equal(many[:, :3], few)
 
 
 def test_blas_gets_its_threads_back(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,19 +17,23 @@ from random_models import random_reader
 
 from gpt.config import SampleConfig
 from gpt.config.sample import DISTRIBUTION_OPTIONS
+from gpt.errors import ConfigError
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.reading.novelty import Passages
 from gpt.reading.sampler import (
     FILTERS,
     Samples,
     StopFilter,
     draw,
+    lower_repetition,
     probabilities,
     sample_ids,
     uniforms,
     window_start,
 )
-from gpt.vocabulary import Vocabulary
+from gpt.vocabulary import Ids, Vocabulary
 
 Logits = npt.NDArray[np.float64]
 LOGITS = np.array([[1.0, 0.5, 3.0, 0.5, -2.0, 2.5, 0.0, 1.5, -1.0, 2.0, 0.5, -0.5]])
@@ -303,3 +307,84 @@ def test_longer_of_two_stops_with_the_same_end_counts(stops: list[str]) -> None:
 def test_a_tiny_temperature_is_greedy() -> None:
     config = SampleConfig(temperature=1e-308)
     assert probabilities(np.array([[1.0, 6.0]]), config).tolist() == [[0, 1]]
+
+
+def new_texts(corpus: str, **options: Any) -> Samples:
+    """Samples of a small random model that avoid passages of a text."""
+    vocabulary = Vocabulary("\nabcdef")
+    config = SampleConfig(length=80, n=3, temperature=4.0, seed=1, **options)
+    copies = Passages(vocabulary.encode(corpus), (config.avoid_copies or 0) + 1)
+    decoding = nullcontext(CachedDecoder(reader_of(8)))
+    return Samples(decoding, vocabulary, "ab", config, mixture=None, copies=copies)
+
+
+def test_no_long_passage_of_a_sample_stands_in_the_text_to_avoid() -> None:
+    corpus = "".join(np.random.default_rng(2).choice([*"\nabcdef"], 60))
+    texts = ["".join(gained) for gained in zip(*new_texts(corpus, avoid_copies=2), strict=True)]
+    for text in texts:
+        assert len(text) == 80
+        assert not any(text[at : at + 3] in corpus for at in range(78))
+    assert any(text[at : at + 2] in corpus for text in texts for at in range(79))
+
+
+def test_a_sample_ends_where_only_copies_are_left() -> None:
+    pairs = "".join(a + b for a in "\nabcdef" for b in "\nabcdef")
+    samples = new_texts(pairs, avoid_copies=1)  # every pair of characters is a copy
+    texts = ["".join(gained) for gained in zip(*samples, strict=True)]
+    assert max(map(len, texts)) <= 1
+    assert samples.ended == ["copies"] * 3
+
+
+def test_going_back_writes_a_likely_text_instead_of_a_broken_word() -> None:
+    """After "ab" only "c" is likely, but "abc" is a copy: the sample goes back and avoids "ab"."""
+
+    class Scripted:
+        config = reader_of(8).config
+
+        def start(self, ids: Ids) -> Array:
+            self._ids, logits = ids, np.zeros((1, 7))
+            if ids[0, -2:].tolist() == [1, 2]:
+                logits[0, 3] = 20.0
+            return logits
+
+        def step(self, ids: Ids) -> Array:
+            return self.start(np.append(self._ids, ids[:, None], axis=1))
+
+    vocabulary = Vocabulary("\nabcdef")
+    config = SampleConfig(length=400, seed=1, temperature=1.0, avoid_copies=2)
+    copies = Passages(vocabulary.encode("abc"), 3)
+    samples = Samples(nullcontext(Scripted()), vocabulary, "f", config, copies=copies)
+    text = "".join(gained for (gained,) in samples)
+    assert len(text) == 400
+    assert "ab" not in text
+    assert text.count("a") > 20
+
+
+def test_repetition_lowers_what_would_repeat_a_passage() -> None:
+    past = np.array([[*b"the cat sat. the cat "]])
+    lowered = lower_repetition(np.zeros((1, 128)), past, penalty=0.5)[0]
+    assert lowered[ord("s")] == -0.5 * (len("the cat ") + 1 - 5)
+    assert set(np.flatnonzero(lowered).tolist()) == {ord("s")}  # "at " and "t " are too short
+
+
+def test_banned_characters_are_never_drawn() -> None:
+    decoding, vocabulary = nullcontext(CachedDecoder(reader_of(8))), Vocabulary("\nabcdef")
+    config = SampleConfig(length=200, temperature=4.0, ban="af\n☃")
+    text = "".join(gained for (gained,) in Samples(decoding, vocabulary, "a", config))
+    assert set(text) == set("bcde")
+    with pytest.raises(ConfigError, match="ban"):
+        Samples(decoding, vocabulary, "a", replace(config, ban="\nabcdef"))
+
+
+def test_a_kept_stop_ends_the_text() -> None:
+    gate = StopFilter(["bc"], keep=True)
+    assert "".join(map(gate.push, "abcd")) + gate.flush() == "abc"
+
+
+def test_without_a_seed_texts_differ_and_their_seed_repeats_them() -> None:
+    decoding, vocabulary = nullcontext(CachedDecoder(reader_of(8))), Vocabulary("\nabcdef")
+    config = SampleConfig(length=30, temperature=4.0)
+    first, second = (Samples(decoding, vocabulary, "a", config) for _ in range(2))
+    text = [*first]
+    assert text != [*second]
+    assert text == [*Samples(decoding, vocabulary, "a", replace(config, seed=first.seed))]

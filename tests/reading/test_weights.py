@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -110,19 +109,6 @@ def test_a_forward_from_named_and_from_folded_weights_gives_torchs_logits(
         torch.testing.assert_close(found, logits, rtol=0, atol=1e-10)
         norms = {name for name in named if "ln" in name}
         assert bool(norms) == (not folded)
-
-
-def test_folded_layer_norm_is_centred_and_folding_again_changes_nothing() -> None:
-    shape: dict[str, Any] = {"vocab_size": 11, "n_layer": 2, "n_head": 2, "n_embd": 8}
-    config = ModelConfig(**shape, bias=True, position="learned")
-    folded = double(config, random_weights(config))[0].folded()
-    for name in ("W_E", "W_pos", "W_O", "W_out", "b_O", "b_out"):
-        assert np.abs(folded[name].mean(axis=-1)).max() < 1e-15, name
-    for name in ("W_Q", "W_K", "W_V", "W_in", "W_U"):
-        assert np.abs(folded[name].mean(axis=-2)).max() < 1e-15, name
-    again = folded.folded()
-    for name in folded:
-        np.testing.assert_allclose(again[name], folded[name], rtol=0, atol=1e-15)
 
 
 def test_a_layer_whose_shift_is_zero_has_a_folded_bias_like_the_others() -> None:

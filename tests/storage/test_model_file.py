@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
-from gpt.storage.model_file import Probe, Tensors, pack, read_model
+from gpt.storage.model_file import Probe, pack, read_model
 from gpt.storage.run import MODEL, Checkpoint
 from gpt.training.checkpoint import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary
@@ -54,19 +54,6 @@ def test_probe_stores_several_characters_at_each_position() -> None:
     assert (probe.of(logits) // 5).tolist() == [[n, n] for n in range(6)]
 
 
-def test_equal_models_have_equal_bytes_in_any_order_and_layout() -> None:
-    random = np.random.default_rng(1)
-    tensors: Tensors = {
-        f"é{n}": random.random((n + 3, 7)).astype(f"f{4 + n % 2 * 4}") for n in range(9)
-    }
-    about = {"step": 1, "excerpt": '\x00\t\n"\\/é東\u2028😀'}
-    data = pack(tensors, about)
-    turned = {name: np.asfortranarray(tensors[name]) for name in reversed(tensors)}
-    assert {pack(turned, about) for _ in range(5)} == {data}
-    found = safetensors.numpy.load(data)
-    assert all(np.array_equal(found[name], array) for name, array in tensors.items())
-
-
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:
     vocabulary, path = Vocabulary.from_text(TEXT), tmp_path / MODEL
     longer = {**TINY, "block_size": PROBE_POSITIONS + 1, "position": "learned"}
@@ -92,16 +79,13 @@ NAN[-1, -1], INFINITE[0, 0] = np.nan, -np.inf
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no config": ({}, {"config": None}, "`config`"),
     "a config out of range": ({}, {"config": {**CONFIG, "n_head": 3}}, "n_embd: "),
-    "a billion layers": ({}, {"config": {**CONFIG, "n_layer": 10**9}}, "n_layer"),
     "a width beyond memory": ({}, {"config": {**CONFIG, "n_embd": 2**40}}, "the shape"),
     "a layer too few": ({}, {"config": {**CONFIG, "n_layer": 1}}, r"unknown tensor 'blocks\.1"),
-    "a layer too many": ({}, {"config": {**CONFIG, "n_layer": 3}}, r"lacks 'blocks\.2"),
     "a repeated character": ({}, {"vocabulary": {"characters": "aabcdefghijklmn"}}, "distinct"),
     "a vocabulary too small": ({}, {"vocabulary": {"characters": "abc"}}, "differ in size"),
     "a tensor missing": ({EMBEDDING: None}, {}, f"lacks '{EMBEDDING}'"),
     "a tensor too many": ({"\x1b[2J": ONES}, {}, r"unknown tensor '\\x1b\[2J'"),
     "another shape": ({EMBEDDING: ONES.T}, {}, f"{EMBEDDING} is not float32 of the shape"),
-    "another type": ({EMBEDDING: ONES.astype("f8")}, {}, f"{EMBEDDING} is not float32"),
     "NaN": ({EMBEDDING: NAN}, {}, f"'{EMBEDDING}' holds numbers that are not finite"),
     "infinity": ({"probe.logits": INFINITE}, {}, "'probe.logits' holds numbers that are"),
     "no probe": ({"probe.ids": None}, {}, r"lacks 'probe\.ids'"),

@@ -1,8 +1,10 @@
-"""One run and the list of runs: facts, tables that fit any width, escaped names, rows."""
+"""Saved runs: the list, one run, several compared, losses in words; rows for programs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,47 +13,77 @@ import pytest
 from drawn import shown
 from manifests import METRICS, NASTY, in_part, manifest
 
-from gpt.config import ModelConfig
+from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
-from gpt.storage.curves import Curve
-from gpt.storage.manifest import CorpusId, Manifest
+from gpt.errors import CheckpointError, ConfigError
+from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
 from gpt.storage.overview import (
     Overview,
-    RunTable,
+    Runs,
+    compared_with_counting,
     corpus_facts,
+    counting_record,
+    curve_of,
+    loss_advice,
     model_facts,
     outcome_record,
-    outlook_of,
     quote_some,
+    read_runs,
 )
 from gpt.storage.run import Run
-from gpt.storage.runs import read_manifests
+from gpt.storage.runs import find_runs
 
-RUN = Run(Path("runs/tale-1"))
-
-
-def table(*found: Manifest, run: Run = RUN) -> RunTable:
-    return RunTable(tuple((run, each) for each in found))
+Make = Callable[..., Overview]
 
 
-def overview(found: Manifest, *texts: str) -> Overview:
-    steps, train, val = (
-        np.array([each[name] for each in METRICS]) for name in ("step", "train_loss", "val_loss")
-    )
-    curve = Curve("tale-1", steps.astype(int), train, val, np.full(3, 9), 9)
-    samples = zip((6, 12, 300, 900, 1800), texts, strict=False)
-    return Overview("tale-1", found, curve, tuple({"step": n, "text": text} for n, text in samples))
+@pytest.fixture
+def one(tmp_path: Path) -> Make:
+    """Makes a run of METRICS with these samples."""
+
+    def make(changed: Manifest, *texts: str) -> Overview:
+        run = Run(tmp_path / "tale-1")
+        run.path.mkdir(exist_ok=True)
+        for record in METRICS:
+            run.append("metrics", record)
+        for step, text in zip((6, 12, 300, 900, 1800), texts, strict=False):
+            run.append("samples", {"step": step, "text": text})
+        return Overview(run, changed)
+
+    return make
 
 
-def test_the_list_has_a_line_for_each_run_and_marks_the_newest(fresh_run: Run) -> None:
-    lines = shown(RunTable(((RUN, manifest()), (fresh_run, manifest(elapsed=121.0)))), 90)
+@pytest.fixture
+def several(tmp_path: Path) -> Make:
+    """Makes a run with two evaluations, this loss, and these options of training or fields."""
+
+    def make(name: str, loss: float | None = 2.0, **changes: Any) -> Overview:
+        run = Run(tmp_path / name)
+        run.path.mkdir()
+        for step in (6, 12) if loss else ():
+            losses = {"train_loss": 2.0, "val_loss": (loss or 9.0) + 1 / step}
+            run.append("metrics", {"step": step, **losses})
+        fields = {key: changes.pop(key) for key in [*changes] if key in vars(manifest())}
+        train = TrainConfig(**{"steps": 12, **changes})
+        start = manifest(step=12, train=train, best_loss=loss, best_step=12, val_characters=999)
+        return Overview(run, replace(start, **fields))
+
+    return make
+
+
+def test_the_list_has_a_line_for_each_run_and_marks_the_newest(one: Make, fresh_run: Run) -> None:
+    newest = Overview(fresh_run, manifest(elapsed=121.0))
+    runs = Runs((one(manifest()), newest))
+    lines = shown(runs, 90)
     assert lines[0] == "2 runs"
     assert lines[2].split() == ["run", "saved", "trained", "loss", "counting", "text"]
     assert lines[3].split() == ["tale-1", "0", "s", "2.2500", "2.5000", "shakespeare.txt"]
     assert lines[4].startswith("tiny (newest)")
     assert "2 min 1 s" in lines[4]
-    assert shown(RunTable(()))[-1] == "train one: gptx train"
-    assert [run.name for run in table(manifest())] == ["tale-1"]
+    assert shown(Runs(()))[-1] == "train one: gptx train"
+    assert [run.name for run in runs] == ["tale-1", "tiny"]
+    assert runs["tiny"] is runs[-1] is newest
+    with pytest.raises(KeyError, match="no run 'tyni'; there are: tale-1, tiny"):
+        runs["tyni"]
 
 
 @pytest.mark.parametrize(
@@ -59,18 +91,19 @@ def test_the_list_has_a_line_for_each_run_and_marks_the_newest(fresh_run: Run) -
     [
         ({}, "2.2500 nats a character at step 12, 0.2500 better than counting (2.5000)"),
         ({"best_loss": 2.6}, "0.1000 worse than counting (2.5000)"),
-        ({"best_loss": 2.5}, "as good as counting (2.5000)"),
+        ({"best_loss": 2.50004}, "as good as counting (2.5000)"),
         ({"baseline": None}, "2.2500 nats a character at step 12"),
+        ({"val_characters": 9_999}, ", counting (2.5000) was measured on other characters"),
         ({"best_loss": None}, "not evaluated yet"),
         ({"imported": "nanoGPT"}, ""),
     ],
 )
-def test_a_run_says_how_good_it_is(changes: dict[str, Any], fact: str) -> None:
-    assert overview(manifest(**changes)).facts()["loss"].endswith(fact)
+def test_a_run_says_how_good_it_is(one: Make, changes: dict[str, Any], fact: str) -> None:
+    assert one(manifest(**changes)).facts()["loss"].endswith(fact)
 
 
-def test_a_run_fits_one_screen_with_three_of_its_samples() -> None:
-    lines = shown(overview(manifest(), "one\ntwo", "b", "c", "d", "last " * 99), 80)
+def test_a_run_fits_one_screen_with_three_of_its_samples(one: Make) -> None:
+    lines = shown(one(manifest(), "one\ntwo", "b", "c", "d", "last " * 99), 80)
     assert len(lines) <= 24
     assert lines[0] == "tale-1 · step 1,800 of 2,000 · 0 s"
     assert sum("│" in line for line in lines) == 10
@@ -83,36 +116,29 @@ def test_a_run_fits_one_screen_with_three_of_its_samples() -> None:
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])
-@pytest.mark.parametrize("width", [20, 40, 80, None])
+@pytest.mark.parametrize("width", [20, 80, None])
 def test_list_run_and_options_fit_the_page_and_escape_names(
-    width: int | None, ascii_only: bool
+    one: Make, width: int | None, ascii_only: bool
 ) -> None:
-    named = manifest(corpus=CorpusId("0" * 64, 9, (NASTY,)))
-    lines = shown(table(named, manifest(best_loss=None)), width, ascii_only)
+    named = one(manifest(corpus=CorpusId("0" * 64, 9, (NASTY,))), f"\n{NASTY}\n\tnew")
+    lines = shown(Runs((named, named)), width, ascii_only)
     assert any("2.2500" in line for line in lines)
-    shown(overview(manifest(best_loss=None, best_step=None)), width, ascii_only)
-    shown(overview(named, f"\n{NASTY}\n\tnew"), width, ascii_only)
-    lines = shown(overview(named), width, ascii_only, all=True)
+    shown(one(manifest(best_loss=None, best_step=None)), width, ascii_only)
+    lines = shown(named, width, ascii_only, all=True)
     assert all(
         any(line.startswith(name[:20]) for line in lines)
         for name in (*options_of(ModelConfig), "learning_rate")
     )
 
 
-def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
-    torn = Run(tmp_path / "checkpoints" / "torn")
-    (torn.path / "step-00000001").mkdir(parents=True)
-    (torn.path / "step-00000001" / "manifest.json").write_text("{")
-    rows, problems = read_manifests([fresh_run, torn])
-    assert [(run.name, found.step) for run, found in rows] == [("tiny", 12)]
+def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run) -> None:
+    torn = fresh_run.path.parent / "torn" / "step-00000001"
+    torn.mkdir(parents=True)
+    (torn / "manifest.json").write_text("{")
+    runs, problems = read_runs(fresh_run.path.parent)
+    assert [(run.name, run.manifest.step) for run in runs] == [("tiny", 12)]
     assert len(problems) == 1
     assert "torn" in problems[0]
-
-
-def test_options_of_an_imported_run_are_those_of_the_model() -> None:
-    facts = overview(manifest(imported="nanoGPT")).facts(all=True)
-    assert facts["n_layer"] == "4 · Transformer blocks."
-    assert "learning_rate" not in facts
 
 
 def test_a_model_and_a_text_in_words() -> None:
@@ -124,12 +150,6 @@ def test_a_model_and_a_text_in_words() -> None:
     assert corpus_facts(text, small) == "a, b, c and 2 more: 1,115,394 characters, 65 different"
     assert quote_some("\n\x1b") == "'⏎' '␛'"
     assert quote_some("x" * 15).endswith(" and 3 more")
-
-
-def test_a_run_that_stopped_improving_says_so() -> None:
-    assert outlook_of(manifest()) == ""
-    said = "no better since step 12: more text helps more than more time"
-    assert outlook_of(manifest(since_best=2)) == said
 
 
 def test_outcome_has_numbers_for_programs() -> None:
@@ -157,7 +177,7 @@ def test_outcome_has_numbers_for_programs() -> None:
         },
     }
     part = outcome_record("tale-1", in_part())
-    assert (part["val_nats"], part["val_characters"], part["val_split"]) == (2.25, 19_968, 111_539)
+    assert (part["val_characters"], part["val_split"]) == (19_968, 111_539)
     assert (part["elapsed"], part["minutes"]) == (121.0, 2.0)
     whole = outcome_record("tale-1", in_part(final_loss=2.375, final_characters=111_539))
     assert (whole["val_nats"], whole["val_characters"]) == (2.375, 111_539)
@@ -166,10 +186,104 @@ def test_outcome_has_numbers_for_programs() -> None:
     assert outcome_record("tale-1", manifest(baseline=None))["counting"] is None
 
 
-def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations() -> None:
-    rows = table(manifest(val_characters=0), in_part()).rows
-    assert [row["val_characters"] for row in rows] == [None, 19_968]
-    found = overview(manifest())
-    assert [row["step"] for row in found.rows] == [6, 12, 1800]
-    assert found.record()["options"]["steps"] == manifest().train.steps
-    assert found.record()["corpus"]["sources"] == ["shakespeare.txt"]
+def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations(one: Make) -> None:
+    run = one(manifest(val_characters=0))
+    assert [row["val_characters"] for row in Runs((run, one(in_part()))).rows] == [None, 19_968]
+    assert [row["step"] for row in run.rows][:3] == [6, 12, 1800]
+    assert run.record()["options"]["steps"] == manifest().train.steps
+    assert run.record()["corpus"]["sources"] == ["shakespeare.txt"]
+
+
+def test_a_curve_has_read_only_arrays_and_a_row_for_each_evaluation(several: Make) -> None:
+    run = several("a")
+    assert run.curve.rows == [
+        {"step": 6, "train": 2.0, "val": 2 + 1 / 6, "val_characters": 999},
+        {"step": 12, "train": 2.0, "val": 2 + 1 / 12, "val_characters": 999},
+    ]
+    with pytest.raises(ValueError, match="read-only"):
+        run.curve.val[0] = 1
+    run.run.append("metrics", {"step": 18, "train_loss": 1, "val_loss": 1, "gpt_loss": 1.5})
+    alone = curve_of(run.run, run.manifest)
+    np.testing.assert_array_equal(alone.gpt, [math.nan, math.nan, 1.5])
+    assert [line.name for line in alone.lines()] == ["validation", "training", "GPT alone"]
+
+
+def test_the_lowest_loss_comes_first_and_only_options_that_differ_are_named(several: Make) -> None:
+    runs = several("a", 2.0, learning_rate=0.01), several("b", 1.0, learning_rate=0.1, seed=2)
+    comparison = Runs((*runs, several("c", None))).compare()
+    assert [run.name for run in comparison.runs] == ["b", "a", "c"]
+    assert comparison.differs == ("learning_rate", "seed")
+    first, second, last = comparison.rows
+    assert (first["run"], first["learning_rate"], first["val_nats"]) == ("b", 0.1, 1.0)
+    assert second["characters"] == 12 * 32 * ModelConfig(vocab_size=65).block_size
+    assert last["val_nats"] is None
+    lines = shown(comparison, 80)
+    assert lines[0] == "3 runs, the lowest loss first"
+    cells = [line.split() for line in lines]
+    assert ["a", "b", "1.0000", "learning_rate", "0.1", "·", "seed", "2"] in cells
+    assert lines[-1].startswith("c c ")
+    assert len(comparison.to_csv().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"corpus": CorpusId("1" * 64, 9, ("日本.txt",))}, {"val_characters": 998}]
+)
+def test_losses_of_other_texts_are_said_not_to_compare(
+    several: Make, changes: dict[str, Any]
+) -> None:
+    sentence = Runs((several("a"), several("b", 1.0, **changes))).compare().sentence()
+    assert sentence.startswith("not all losses are of the same text") == bool(changes)
+
+
+def test_runs_are_found_by_names_and_patterns(fresh_run: Run) -> None:
+    root = fresh_run.path.parent
+    for name in ("lr-10", "lr-2", "other"):
+        (root / name).symlink_to(fresh_run.path)
+    names = [run.name for run in find_runs(root, ["other", "lr-*", "lr-2"])]
+    assert (names[0], {*names}, len(names)) == ("other", {"other", "lr-2", "lr-10"}, 3)
+    with pytest.raises(CheckpointError, match=r"no run matches 'z\*' in .*; there are: .*tiny"):
+        find_runs(root, ["tiny", "z*"])
+    with pytest.raises(CheckpointError, match="no run 'lr-3'"):
+        find_runs(root, ["lr-3"])
+    with pytest.raises(ConfigError, match="invalid run name"):
+        find_runs(root, ["../tiny"])
+
+
+def test_a_loss_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
+    whole = manifest(best_loss=2.0, best_step=1800)
+    assert compared_with_counting(whole) == "0.5000 better than counting (2.5000)"
+    assert compared_with_counting(whole, (2.6, 111_539, 111_539)).startswith("0.1000 worse")
+    assert counting_record(manifest(baseline=None)) is None
+    of_part = replace(whole, train=TrainConfig(eval_chars=50_000))
+    # evaluations read windows of the whole split, counting its first characters
+    like_part = replace(of_part, baseline=Baseline((2.5,), 9, of_part.shown_loss[1]))
+    for changed in (of_part, like_part):
+        assert compared_with_counting(changed).endswith("was measured on other characters")
+        record = counting_record(changed)
+        assert record
+        assert (record["difference"], record["same_characters"]) == (None, False)
+
+
+LONGER = "train longer, or on more text"
+BY_HEART = "train on more text; in more epochs the model would learn this one by heart"
+
+
+@pytest.mark.parametrize(
+    ("nats", "changes", "advice"),
+    [
+        (2.6, {"best_step": 1800}, LONGER),
+        (2.6, {"since_best": 1}, LONGER),
+        (2.6, {"since_best": 2}, "train on more text; no better since step 12"),
+        (2.6, {"best_step": 1800, "clock": Clock(seconds=60)}, LONGER),
+        (
+            2.6,
+            {"best_step": 1800, "clock": Clock(seconds=60), "train": TrainConfig(steps=1800)},
+            BY_HEART,
+        ),
+        (9.0, {}, f"even uniform guessing reaches 4.1744; {LONGER}"),
+    ],
+)
+def test_advice_for_a_loss_above_the_baseline_fits_the_run(
+    nats: float, changes: dict[str, Any], advice: str
+) -> None:
+    assert loss_advice(nats, manifest(**changes)) == advice

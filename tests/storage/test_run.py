@@ -23,7 +23,7 @@ from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import pack
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
-from gpt.storage.runs import all_runs, check_run_name, discard_if_empty, find_run, new_run
+from gpt.storage.runs import all_runs, find_run, new_run
 
 BYTES: Mapping[str, bytes] = {MODEL: pack({}, {}), STATE: pack({}, {})}
 
@@ -46,16 +46,11 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("name", ["a", "A-1", "run_2.b+c", "été", "7", "_", "a" * 100])
-def test_plain_name_is_a_valid_run_name(name: str) -> None:
-    assert check_run_name(name) == name
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        *("", ".", "..", "../x", "/abs", "a/b", "a\\b", "~", ".hidden", "-x", "a b", "a:b"),
-        *("\n", "a\n", "a\0", "\x1b[2J", "\udce9", "a" * 101),
+        *("", "..", "../x", "/abs", "a\\b", ".hidden", "-x", "a b"),
+        *("a\n", "a\0", "\x1b[2J", "\udce9", "a" * 101),
     ],
 )
 def test_run_name_with_a_path_is_refused_and_creates_nothing(tmp_path: Path, name: str) -> None:
@@ -73,7 +68,8 @@ def test_new_run_gets_the_next_free_number_or_its_given_name(tmp_path: Path) -> 
     stems = ["book", "book", "My book (2nd)", "...", "x" * 90, "été"]
     names = [new_run(root, stem).name for stem in stems]
     assert names == ["book-1", "book-2", "My-book-2nd-1", "run-1", "x" * 60 + "-1", "été-1"]
-    assert new_run(root, "book", "mine").path == root / "mine"
+    for name in ("mine", "run_2.b+c", "a" * 100):
+        assert new_run(root, "book", name).path == root / name
 
 
 def test_run_name_is_in_use_after_the_first_checkpoint(tmp_path: Path, tiny: Checkpoint) -> None:
@@ -94,14 +90,6 @@ def test_run_name_is_in_use_after_the_first_checkpoint(tmp_path: Path, tiny: Che
         new_run(tmp_path, "book", "texts")
     with pytest.raises(CheckpointError, match="no run 'texts'"):
         find_run(tmp_path, "texts")
-
-
-def test_only_an_empty_run_is_discarded(tmp_path: Path, tiny: Checkpoint) -> None:
-    empty, full = new_run(tmp_path, "empty"), saved(new_run(tmp_path, "full"), tiny.manifest, 0)
-    empty.write("config.toml", "")
-    for run in (empty, full):
-        discard_if_empty(run)
-    assert [run.path.exists() for run in (empty, full)] == [False, True]
 
 
 def test_run_keeps_the_newest_two_and_the_best_checkpoints(
@@ -181,17 +169,9 @@ def test_newest_run_and_named_run_are_found(tmp_path: Path, tiny: Checkpoint) ->
     for name in ("empty", "d"):
         with pytest.raises(CheckpointError, match=f"^no run '{name}' in .*; there are: c, a, b$"):
             find_run(tmp_path, name)
-    for number in range(4):
-        saved(Run(tmp_path / f"more{number}"), tiny.manifest, 0)
-    with pytest.raises(CheckpointError, match=r"there are: \w+(, \w+){4} and 2 older ones$"):
-        find_run(tmp_path, "d")
-
-
-@pytest.mark.parametrize("name", [None, "a"])
-def test_missing_run_error_says_how_to_train_one(tmp_path: Path, name: str | None) -> None:
-    for root in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(CheckpointError, match=f"^no .* in {root}; train one with: gptx train"):
-            find_run(root, name)
+    for name in (None, "a"):
+        with pytest.raises(CheckpointError, match=r"^no .*; train one with: gptx train"):
+            find_run(tmp_path / "missing", name)
 
 
 def test_lock_works_between_processes_and_ends_with_its_owner(tmp_path: Path) -> None:
@@ -212,11 +192,8 @@ def test_lock_works_between_processes_and_ends_with_its_owner(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "line",
     [
-        *(b"", b"null", b"7", b"[" * 100_000, b"\xff\xfe", b"{}", b'{"step": 2'),
-        b'{"step": true, "train_loss": 1, "val_loss": 1}',
-        b'{"step": 2, "train_loss": 1, "val_loss": null}',
+        *(b"null", b"[" * 100_000, b"\xff\xfe", b"{}", b'{"step": 2'),
         b'{"step": 2, "train_loss": 1, "val_loss": NaN}',
-        b'{"step": 2, "train_loss": 1, "val_loss": 1, "seconds": []}',
     ],
     ids=lambda line: repr(line[:50]),
 )
@@ -340,14 +317,3 @@ def test_next_trainer_removes_what_a_killed_one_left(fresh_run: Run) -> None:
     with fresh_run.lock():
         assert {*tree(fresh_run.path)} - {*before} <= {".lock"}
     assert {name: tree(fresh_run.path)[name] for name in before} == before
-
-
-def test_a_step_that_exists_is_not_saved_again_but_gets_another_manifest(fresh_run: Run) -> None:
-    last, before = fresh_run.last(), tree(fresh_run.path)
-    with pytest.raises(StorageError, match=r"cannot save step 12 .*not empty"):
-        fresh_run.commit(last.manifest, BYTES)
-    assert tree(fresh_run.path) == before
-    changed = fresh_run.replace_manifest(replace(last.manifest, seconds=7.0, files={}))
-    assert fresh_run.last() == changed
-    assert changed.manifest.seconds == 7.0
-    changed.verify()
