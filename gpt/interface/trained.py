@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, TypeAlias, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, overload
 
 from msgspec import Meta
 
@@ -58,10 +58,6 @@ if TYPE_CHECKING:
     from gpt.reading.weights import Weights
     from gpt.reading.writing import Sample
     from gpt.storage.overview import Curve, Runs
-
-    OtherModel: TypeAlias = "TrainedGPT | str | Path"
-else:
-    OtherModel = object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +117,6 @@ class EvalCall(EvalConfig):
     """The arguments of TrainedGPT.eval."""
 
     text: str | Ids | None = field(default=None, kw_only=False)
-    against: OtherModel | None = None
     unknown: OnUnknown = "fold"
     data: str | Path = "data"
 
@@ -536,15 +531,12 @@ class TrainedGPT:
         """How well the model predicts a text or, without one, the validation split of its run. Logs
         a warning if the model has learned some of the text.
 
-        against: also compare with another model, or a path that `load` opens. data: the folder of
-        the encoded corpora. Raises TextError, CheckpointError, ConfigError.
+        data: the folder of the encoded corpora. Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import Scorer
 
-        text, against = call.text, call.against
-        if against is not None and not isinstance(against, TrainedGPT):
-            against = read_checkpoint(against).on(self.device)
-        scorer = Scorer(self, against, call.chars, call.unknown, Path(call.data))
+        text = call.text
+        scorer = Scorer(self, call.chars, call.unknown, Path(call.data))
         if text is None:
             return scorer.split()
         if not isinstance(text, str):
@@ -602,16 +594,15 @@ def load(
     return read_checkpoint(path, step).on(device).prove()
 
 
-def runs(checkpoints: str | Path = "checkpoints", names: Sequence[str] = ()) -> Runs:
-    """Lists the runs of a folder, as `gptx runs` does. names: only these, or patterns such as
-    "lr-*".
+def runs(checkpoints: str | Path = "checkpoints") -> Runs:
+    """Lists the runs of a folder, as `gptx runs` does.
 
     Runs whose newest checkpoint is damaged are left out, and a warning is logged for each. Raises
     CheckpointError if there is no run.
     """
     from gpt.storage.overview import read_runs
 
-    table, problems = read_runs(Path(checkpoints), names)
+    table, problems = read_runs(Path(checkpoints))
     for problem in problems:
         log_note(f"note: {problem}")
     return table

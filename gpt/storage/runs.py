@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
 
@@ -44,29 +43,6 @@ def all_runs(root: Path) -> list[Run]:
             with suppress(OSError):
                 saved.append((paths[-1].stat().st_mtime_ns, folder.name, Run(folder)))
     return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
-
-
-def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
-    """The runs with these names, each once; a name may be a pattern such as 'lr-*'.
-
-    Raises CheckpointError for a name or pattern without a run, ConfigError.
-    """
-    known = all_runs(root)
-    runs: dict[str, Run] = {}
-    for name in names:
-        if not is_pattern(name):
-            runs[name] = find_run(root, name)
-            continue
-        matching = {run.name: run for run in known if fnmatchcase(run.name, name)}
-        if not matching:
-            raise CheckpointError(f"no run matches {name!r} in {root}{_hint(known)}")
-        runs |= matching
-    return [*runs.values()]
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a name is a pattern: it contains *, ? or [."""
-    return any(sign in name for sign in "*?[")
 
 
 def pinned_run(root: Path) -> Run | None:
