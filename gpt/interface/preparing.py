@@ -28,7 +28,6 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import only_fields, options_of, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
-    LONGEST_FILE,
     RECORDED,
     Preset,
     Tracker,
@@ -317,7 +316,7 @@ def _record_options(run: Run, manifest: Manifest) -> None:
     """Writes the options, which `resume` may have changed, to config.toml."""
     path = run.path / CONFIG
     if os.path.isfile(path):
-        text = files.read(path, LONGEST_FILE).decode("utf-8", "replace")
+        text = files.read(path).decode("utf-8", "replace")
         values = from_toml(text, str(path))
         source = {name: values.get(name) for name in ("corpus", "init_from")}
         recorded = {name: values.get(name) for name in RECORDED}

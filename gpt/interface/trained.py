@@ -238,10 +238,10 @@ class TrainedGPT:
     @property
     def curve(self) -> Curve:
         """The losses at each evaluation so far, in nats per character."""
-        from gpt.storage.overview import curve_of
+        from gpt.storage.overview import Overview
 
         run = Run(self.path)
-        return curve_of(run, run.last().manifest)
+        return Overview(run, run.last().manifest).curve
 
     @property
     def _saved(self) -> Checkpoint:

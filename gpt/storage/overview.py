@@ -4,7 +4,6 @@ how good a loss is beside counting n-grams.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -73,24 +72,6 @@ class Curve(Arrays):
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def curve_of(run: Run, manifest: Manifest) -> Curve:
-    """The losses of a run so far. manifest: its newest one. Raises CheckpointError."""
-    read, of = manifest.part
-    records = [record for record in run.records("metrics") if "val_loss" in record]
-
-    def column(name: str, missing: float = np.nan) -> Losses:
-        return np.array([record.get(name, missing) for record in records], np.float64)
-
-    gpt = column("gpt_loss")
-    return Curve(
-        steps=column("step").astype(np.int64),
-        train=column("train_loss"),
-        val=column("val_loss"),
-        characters=column("val_characters", read).clip(0, of).astype(np.int64),
-        gpt=gpt if np.isfinite(gpt).any() else None,
-    )
-
-
 def _saved(run: Run, step: int) -> str:
     """When a step was saved: "2025-11-24 14:03"; "" if it is gone."""
     with suppress(OSError):
@@ -143,8 +124,21 @@ class Overview(Result):
 
     @cached_property
     def curve(self) -> Curve:
-        """The losses at each evaluation, nats per character."""
-        return curve_of(self.run, self.manifest)
+        """The losses at each evaluation so far, nats per character."""
+        read, of = self.manifest.part
+        records = [record for record in self.run.records("metrics") if "val_loss" in record]
+
+        def column(name: str, missing: float = np.nan) -> Losses:
+            return np.array([record.get(name, missing) for record in records], np.float64)
+
+        gpt = column("gpt_loss")
+        return Curve(
+            steps=column("step").astype(np.int64),
+            train=column("train_loss"),
+            val=column("val_loss"),
+            characters=column("val_characters", read).clip(0, of).astype(np.int64),
+            gpt=gpt if np.isfinite(gpt).any() else None,
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -192,7 +186,7 @@ class Overview(Result):
         best = self.manifest.best_step
         if best is None or self.manifest.since_best < 2:
             return ""
-        return f"{no_better_text(best)}: more text helps more than more time"
+        return f"no better since step {best:,}: more text helps more than more time"
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -258,12 +252,8 @@ def parent_facts(parent: Parent | None) -> str:
     if not parent.added:
         return f"{parent.title}, which knows all characters"
     new = counted(len(parent.added), "new character")
-    return f"{parent.title}; {new}: {quote_some(parent.added)}"
-
-
-def quote_some(characters: Sequence[str]) -> str:
-    """The labels of the first characters in quotes, and how many more there are."""
-    return first_few([quoted(character) for character in characters], MOST_CHARACTERS)
+    added = first_few([quoted(character) for character in parent.added], MOST_CHARACTERS)
+    return f"{parent.title}; {new}: {added}"
 
 
 def model_facts(config: ModelConfig) -> str:
@@ -356,30 +346,27 @@ def compared_with_counting(manifest: Manifest, measured: Measured | None = None)
     """ "0.0037 worse than counting (1.1210)", in the four digits shown; "" if nothing was counted.
     measured: a loss on the validation split; None: the run's shown loss.
     """
-    nats, characters, of = measured or manifest.shown_loss
-    baseline = manifest.baseline
-    if baseline is None or nats is None:
+    (nats, *_), record = measured or manifest.shown_loss, counting_record(manifest, measured)
+    if record is None or nats is None:
         return ""
-    counting = f"counting ({baseline.nats:.4f})"
-    if not characters == of == baseline.scored:
+    counting = f"counting ({record['nats']:.4f})"
+    if not record["same_characters"]:
         return f"{counting} was measured on other characters"
-    shown = f"{round(nats, 4) - round(baseline.nats, 4):.4f}"
+    shown = f"{round(nats, 4) - round(record['nats'], 4):.4f}"
     if float(shown) == 0:
         return f"as good as {counting}"
     verdict = "better" if shown.startswith("-") else "worse"
     return f"{shown.removeprefix('-')} {verdict} than {counting}"
 
 
-def loss_advice(nats: float, manifest: Manifest) -> str:
+def loss_advice(manifest: Manifest) -> str:
     """Advice for a loss that is worse than the baseline."""
     what, best = "train longer, or on more text", manifest.best_step
     if best is not None and best < manifest.step and manifest.since_best > 1:
-        what = f"train on more text; {no_better_text(best)}"
+        what = f"train on more text; no better since step {best:,}"
     elif manifest.clock is not None and manifest.step >= manifest.train.steps:
         what = "train on more text; in more epochs the model would learn this one by heart"
-    uniform = math.log(manifest.model.vocab_size)
-    guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
-    return guessing + what
+    return what
 
 
 def note_on_few(characters: int) -> str:
@@ -387,11 +374,6 @@ def note_on_few(characters: int) -> str:
     few = 0 < characters < LEAST_JUDGED
     verb = "is" if characters == 1 else "are"
     return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
-
-
-def no_better_text(best_step: int) -> str:
-    """ "no better since step 400"."""
-    return f"no better since step {best_step:,}"
 
 
 def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:
@@ -404,7 +386,9 @@ def counting_record(manifest: Manifest, measured: Measured | None = None) -> dic
         return None
     same = characters == of == baseline.scored
     return {
-        **{"order": baseline.order, "nats": baseline.nats, **vars(baseline)},
+        "order": baseline.order,
+        "nats": baseline.nats,
+        **vars(baseline),
         "difference": nats - baseline.nats if nats is not None and same else None,
         "same_characters": same,
     }

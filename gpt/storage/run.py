@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, SupportsIndex
 
 import msgspec
 
@@ -37,7 +37,6 @@ from gpt.storage.sealed import find_digest, open_json, seal_json
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 
-_BEFORE_COMMIT = frozenset({"config.toml", ".lock", "tensorboard"})
 _ASIDE = "damaged-"  # how the names of folders that `abandon_after` has renamed begin
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 
@@ -104,14 +103,6 @@ class Run:
     def step_paths(self) -> list[Path]:
         """The folders of the committed steps, oldest first."""
         return [self.path / step_folder(step) for step in self.steps()]
-
-    def is_uncommitted(self) -> bool:
-        """Whether the folder has only files that a training writes before its first commit."""
-        try:
-            names = {entry.name for entry in os.scandir(self.path)}
-        except (OSError, ValueError):
-            return False
-        return all(name in _BEFORE_COMMIT or name.startswith(files.TEMPORARY) for name in names)
 
     def last(self) -> Checkpoint:
         """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
@@ -219,13 +210,13 @@ class Run:
         """Adds a line to a log. Lines of "training" are not flushed to the disk; the next
         evaluation flushes them. Raises StorageError.
         """
-        path = self.path / FILES[log]
+        path = self.path / _LOGS[log]
         with files.storage_errors(f"write {path}"):
             files.append(path, _json_line(record).encode(), flush=log != "training")
 
     def records(self, log: str) -> list[dict[str, Any]]:
         """The lines of a log, without those that are damaged."""
-        return [line for line in self._lines(FILES[log]) if log in ("samples", _kind(line))]
+        return [line for line in self._lines(_LOGS[log]) if log in ("samples", _kind(line))]
 
     def forget_after(self, step: int, evaluated: bool = True) -> None:
         """Deletes the log lines of later steps, which a resumed run will write again, and what a
@@ -233,7 +224,7 @@ class Run:
 
         evaluated: whether to keep the evaluation and sample of the step itself.
         """
-        for name in _LINES:
+        for name in {*_LOGS.values()}:
             kept = [
                 line
                 for line in self._lines(name)
@@ -248,7 +239,7 @@ class Run:
         path, lines = self.path / name, []
         for data in files.read(path).splitlines() if os.path.lexists(path) else ():
             with suppress(ValueError, RecursionError):
-                line: dict[str, Any] = msgspec.json.decode(data, type=_LINES[name])
+                line = msgspec.json.decode(data, type=dict[str, Any])
                 if isinstance(line.get("step"), int):
                     lines.append(line)
         return lines
@@ -276,14 +267,8 @@ class Run:
             lock.release()
 
 
-class _Sample(TypedDict):
-    step: int
-    text: str
-
-
 #: Kind of line -> the log file that contains it.
-FILES = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
-_LINES: dict[str, Any] = {"metrics.jsonl": dict[str, int | float], "samples.jsonl": _Sample}
+_LOGS = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
 
 
 def _kind(line: Mapping[str, Any]) -> str:

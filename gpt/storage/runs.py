@@ -17,6 +17,7 @@ from gpt.storage import files
 from gpt.storage.run import Run
 
 PINNED = ".pinned"  # the file that names the pinned run
+_BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # written before the first checkpoint
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -77,11 +78,6 @@ def find_run(root: Path, name: str | None = None) -> Run:
     run = Run(root / check_run_name(name))
     if run.steps():
         return run
-    if os.path.isfile(run.path / ".lock") and run.is_uncommitted():
-        raise CheckpointError(
-            f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
-            f"gptx train … --run {name}"
-        )
     raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root), name)}")
 
 
@@ -125,8 +121,10 @@ def check_free(root: Path, name: str) -> Run:
     run = Run(root / check_run_name(name))
     advice = f"choose another name, or continue it: `resume` `run={run.name!r}`"
     require(not run.steps(), "run", f"{run.name!r} exists already; {advice}")
-    free = not os.path.lexists(run.path) or run.is_uncommitted()
-    require(free, "run", f"{run.path} exists already and is not a run; choose another name")
+    if os.path.lexists(run.path):
+        names = os.listdir(run.path) if run.path.is_dir() else [""]
+        free = all(name in _BEFORE_COMMIT or name.startswith(files.TEMPORARY) for name in names)
+        require(free, "run", f"{run.path} exists already and is not a run; choose another name")
     return run
 
 

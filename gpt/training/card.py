@@ -195,7 +195,7 @@ def _losses(manifest: Manifest) -> list[str]:
             lines[1] += ", not yet better than counting"
     worst = nats if alone is None else alone
     if worst >= goal:
-        lines[-1] += f": {loss_advice(worst, manifest)}"
+        lines[-1] += f": {loss_advice(manifest)}"
     lines[0] += note_on_few(characters)
     return lines
 
