@@ -34,7 +34,7 @@ def command(asked: RunsOptions) -> None:
     """
     from gpt.show.programs import to_record
     from gpt.storage.overview import Overview, read_runs
-    from gpt.storage.runs import find_run, pin_run
+    from gpt.storage.run import find_run, pin_run
 
     if asked.use is not None:
         refuse_if(asked.name is not None, "--use: takes one name, and shows no run")

@@ -129,7 +129,7 @@ class CheckpointOptions(Options):
         ConfigError.
         """
         from gpt.interface.trained import find_model
-        from gpt.storage.runs import all_runs, pinned_run
+        from gpt.storage.run import all_runs, pinned_run
 
         model = find_model(self.checkpoints, self.run, self.step)
         if self.run is None and len(all_runs(self.checkpoints)) > 1:

@@ -47,8 +47,7 @@ from gpt.interface.trained import TrainedGPT, find_model, read_checkpoint
 from gpt.storage import files
 from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
 from gpt.storage.model_file import StoredModel
-from gpt.storage.run import Checkpoint, Run
-from gpt.storage.runs import check_free, discard_if_empty, new_run
+from gpt.storage.run import Checkpoint, Run, check_free, discard_if_empty, new_run
 from gpt.training import ranks
 from gpt.training.events import Event, Sampled, Saved, check_tracker
 from gpt.vocabulary import Vocabulary

@@ -37,8 +37,7 @@ from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_d
 from gpt.storage import files
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
-from gpt.storage.run import MANIFEST, Checkpoint, Run
-from gpt.storage.runs import all_runs, find_run
+from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 

@@ -211,11 +211,6 @@ class Manifest:
         return min(1.0, self.step / self.train.steps) if self.clock is None else self.clock.progress
 
     @property
-    def start_step(self) -> int:
-        """The step after which the schedule began: 0, unless a finished run got more time."""
-        return self.clock.start_step if self.clock else 0
-
-    @property
     def part(self) -> tuple[int, int]:
         """How many characters val_loss and best_loss were measured on, and how many there are."""
         block_size, most = self.model.block_size, self.train.eval_chars

@@ -24,8 +24,7 @@ from gpt.config.fields import options_of, with_flags
 from gpt.errors import CheckpointError
 from gpt.show.result import Column, Line, Result
 from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
-from gpt.storage.run import Run, step_folder
-from gpt.storage.runs import all_runs, find_run, pinned_run
+from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show

@@ -24,8 +24,7 @@ from gpt.storage.overview import (
     note_on_few,
     parent_facts,
 )
-from gpt.storage.run import Run
-from gpt.storage.runs import pinned_run
+from gpt.storage.run import Run, pinned_run
 from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
 
 if TYPE_CHECKING:

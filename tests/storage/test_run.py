@@ -22,8 +22,7 @@ from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import pack
-from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
-from gpt.storage.runs import all_runs, find_run, new_run
+from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run, all_runs, find_run, new_run
 
 BYTES: Mapping[str, bytes] = {MODEL: pack({}, {}), STATE: pack({}, {})}
 
