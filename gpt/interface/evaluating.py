@@ -113,10 +113,10 @@ class Scorer:
         loss = score(model.reader, ids, model.mixture)
         facts |= loss.numbers
         if self.chars:
-            surprisals = character_surprisals(
-                model.reader, ids, model.mixture, model.vocabulary, overlapping=True
+            surprisals = replace(
+                character_surprisals(model.reader, ids, model.vocabulary, model.mixture),
+                places=places,
             )
-            surprisals = replace(surprisals, places=places)
             facts["in_context"] = surprisals.score.numbers
         measured = loss.nats, loss.characters, loss.characters
         facts["counting"] = manifest and counting_record(manifest, measured)

@@ -73,15 +73,15 @@ class Surprisals(Arrays):
     """For each of the (n − 1,) characters after the first: −ln of its probability in nats, the
     likeliest id, and the probability of that id.
 
-    text: the n characters; characters: the vocabulary, id -> character; both are empty if unknown.
+    text: the n characters; characters: the vocabulary, id -> character.
     places: (n,) the characters' positions in their file, if some were left out.
     """
 
     nats: Array
     likeliest: npt.NDArray[np.int64]
     chances: Array
-    text: str = ""
-    characters: str = ""
+    text: str
+    characters: str
     places: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
@@ -243,15 +243,11 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
 def character_surprisals(
     reader: Reader,
     ids: Ids,
+    vocabulary: Vocabulary,
     mixture: Mixture | None = None,
-    vocabulary: Vocabulary | None = None,
-    *,
-    overlapping: bool = False,
 ) -> Surprisals:
-    """The surprisals of the characters, whose mean is `score`. Raises TextError if n < 2.
-
-    overlapping: every character gets at least half of block_size as context, if the text has it.
-    vocabulary: gives the result its text.
+    """The surprisals of the characters, each with at least half of block_size as context, if the
+    text has it. Raises TextError if n < 2.
     """
 
     def predict(windows: _Windows) -> tuple[Array, Ids, Array]:
@@ -263,10 +259,8 @@ def character_surprisals(
         chances = np.exp(-surprisals(logits, most))
         return surprisals(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
 
-    predicted = map_on_cores(predict, _windows(reader.config, ids, overlapping))
+    predicted = map_on_cores(predict, _windows(reader.config, ids, overlapping=True))
     nats, likeliest, chances = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
-    if vocabulary is None:
-        return Surprisals(nats, likeliest, chances)
     return Surprisals(nats, likeliest, chances, vocabulary.decode(ids), vocabulary.characters)
 
 

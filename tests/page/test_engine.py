@@ -19,7 +19,7 @@ from gpt.page.shipping import config_record
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import FILTERS, draw, probabilities, start_character, window_start
-from gpt.reading.score import character_surprisals
+from gpt.reading.score import surprisals
 from gpt.vocabulary import Vocabulary
 
 T = 21  # more than the page computes at once
@@ -93,7 +93,7 @@ def test_answers_are_numpys(script: JavaScript, options: dict[str, Any]) -> None
         for triangle, weights in zip(shown, stages.weights, strict=True):
             assert np.abs(triangle - weights[lower]).max() < 1e-5
     assert close(seen["logits"], logits[ROW])
-    assert close(seen["surprisals"], character_surprisals(reader, ids).nats)
+    assert close(seen["surprisals"], surprisals(logits[:-1], ids[1:]))
     assert close(found["scores"], layers[1].scores[2])
     assert close(found["products"], layers[1].q[2, ROW] * layers[1].k[2, 9])
     streams = np.stack([layers[0].resid_pre, *(each.resid_post for each in layers)])
