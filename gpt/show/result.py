@@ -88,8 +88,6 @@ class Result:
 
     #: The columns of `shown`; see `columns`.
     COLUMNS: ClassVar[Sequence[Column]] = ()
-    #: The name of the x axis of `curves`.
-    X_AXIS: ClassVar[str] = "step"
 
     @property
     def title(self) -> str:

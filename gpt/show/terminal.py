@@ -112,7 +112,7 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
     if facts := result.facts(screen.all):
         groups[0].append(_facts(facts, screen))
     if lines := [line for line in result.curves() if line.points]:
-        groups.append(_curves(lines, result.X_AXIS, screen))
+        groups.append(_curves(lines, screen))
     if passage := result.passage():
         groups.append(_passage(passage, screen))
     if rows := [values_of(row) for row in result.shown(screen.all)]:
@@ -327,7 +327,7 @@ def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
     return Text("\n", overflow="fold").join(lines)
 
 
-def _curves(lines: Sequence[Line], x_axis: str, screen: Screen) -> list[RenderableType]:
+def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
     """Lines as letters in a frame, the first one on top; then their names. Values before the first
     quarter may lie above the frame.
     """
@@ -357,7 +357,7 @@ def _curves(lines: Sequence[Line], x_axis: str, screen: Screen) -> list[Renderab
         start = Text(f"{pad(screen.line(name), gutter - 2, right=True)} {edge}", "dim")
         drawn.append(Text.assemble(start, *cells))
     end = f"{round(last):,}"
-    axis = f"0{screen.line(x_axis).center(max(0, across - len(end) - 1))}{end}"
+    axis = f"0{'step'.center(max(0, across - len(end) - 1))}{end}"
     drawn.append(Text(" " * gutter + axis, "dim"))
     if len(lines) > 1:
         legend = [

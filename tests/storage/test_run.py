@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -105,27 +104,6 @@ def test_run_keeps_the_newest_two_and_the_best_checkpoints(
     assert sorted(path.name for path in run.path.iterdir()) == [
         f"step-000000{step}" for step in (42, 54, 60)
     ]
-
-
-def test_failed_save_keeps_every_checkpoint(
-    tmp_path: Path, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = saved(Run(tmp_path), tiny.manifest, 0, 6, 12, best=6)
-    before, write, calls = tree(tmp_path), os.write, iter(range(9))
-
-    def full_disk(descriptor: int, data: bytes) -> int:
-        if next(calls) == 1:
-            write(descriptor, data[:3])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(descriptor, data)
-
-    message = r"^cannot save step 18 in .* \(last good: step 12\): No space left on device$"
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full_disk)
-        with pytest.raises(StorageError, match=message):
-            saved(run, tiny.manifest, 18)
-    assert tree(tmp_path) == before
-    assert kept(saved(run, tiny.manifest, 18)) == [12, 18]  # a later save succeeds
 
 
 def test_step_last_best_or_number_selects_a_checkpoint(tmp_path: Path, tiny: Checkpoint) -> None:
