@@ -23,7 +23,7 @@ import torch
 from measure import configs, in_turns, split_ids, training
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.train import preset
+from gpt.config.train import preset_values
 from gpt.devices import let_threads_sleep
 from gpt.training.evaluation import evaluate
 
@@ -73,7 +73,7 @@ def main() -> None:
     chosen = VARIANTS
     if options.variant:
         chosen = dict(line.split(":", 1) for line in options.variant)
-    base = {**preset("default", "cpu"), **settings(options.base), "steps": options.steps}
+    base = {**preset_values("default", "cpu"), **settings(options.base), "steps": options.steps}
     values = {"as it is": base} | {name: {**base, **settings(t)} for name, t in chosen.items()}
     recipes = {name: configs(value, size) for name, value in values.items()}
     if options.equal == "time":

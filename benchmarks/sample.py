@@ -81,9 +81,9 @@ def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
     """Characters a second, CPU seconds a character, seconds to the first character."""
     from gpt.config import ModelConfig
     from gpt.config.fields import only_fields
-    from gpt.config.train import preset
+    from gpt.config.train import preset_values
 
-    classic = only_fields(ModelConfig, preset("classic", "cpu"))
+    classic = only_fields(ModelConfig, preset_values("classic", "cpu"))
     config = ModelConfig(vocab_size=65, **{**classic, **SHAPES[model]})
     block = config.block_size
     prompt, most = (block // 4, block // 2) if fill == "half" else (block, 10**6)

@@ -24,7 +24,7 @@ from measure import configs, in_turns, sgemm_rate, training
 from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.train import preset
+from gpt.config.train import preset_values
 from gpt.training.plan import SHAPES
 
 VOCAB = 65
@@ -113,7 +113,7 @@ def where_time_goes(steps: Iterator[object]) -> dict[str, float]:
 
 def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
     """Each shape of the default preset: milliseconds, characters a second, share of the limit."""
-    recipes = [configs({**preset("default", "cpu"), **shape}, VOCAB) for *_, shape in SHAPES]
+    recipes = [configs({**preset_values("default", "cpu"), **shape}, VOCAB) for *_, shape in SHAPES]
     loops = [training(*recipe, ids) for recipe in recipes]
     times = [statistics.median(taken) for taken in in_turns(loops, rounds)]
     rate = max(sgemm_rate() for _ in range(3))
@@ -143,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    recipe = configs(preset(options.preset, "cpu"), VOCAB)
+    recipe = configs(preset_values(options.preset, "cpu"), VOCAB)
     ids = np.random.default_rng(1).integers(0, VOCAB, 1_000_000, dtype=np.uint8)
     loops = {"gptx": training(*recipe, ids), "plain": plain_steps(*recipe, ids)}
     before = sgemm_rate()

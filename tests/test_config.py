@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import error_with_flags, fields_of, only_fields, with_flags
-from gpt.config.train import PRESETS, from_toml, preset, to_toml
+from gpt.config.train import PRESETS, from_toml, preset_values, to_toml
 from gpt.errors import ConfigError, TextError
 
 
@@ -86,7 +86,7 @@ def test_split_option_is_the_end_every_nth_or_a_file(
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_contain_only_valid_options(name: str, device: str) -> None:
-    values = preset(name, device)
+    values = preset_values(name, device)
     model, train = only_fields(ModelConfig, values), only_fields(TrainConfig, values)
     assert model | train == values
     assert vars(ModelConfig(vocab_size=65, **model)).items() >= model.items()
@@ -95,13 +95,13 @@ def test_presets_contain_only_valid_options(name: str, device: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 def test_presets_count_on_every_device(device: str) -> None:
-    counting = {name: preset(name, device).get("counting", 0) for name in PRESETS}
+    counting = {name: preset_values(name, device).get("counting", 0) for name in PRESETS}
     assert counting == {"default": 8, "best": 8, "classic": 0}
 
 
 def test_changing_a_preset_does_not_change_the_original() -> None:
-    preset("default", "cuda")["n_layer"] = 99
-    assert preset("default", "cuda")["n_layer"] == 6
+    preset_values("default", "cuda")["n_layer"] = 99
+    assert preset_values("default", "cuda")["n_layer"] == 6
 
 
 def values_of(config: type) -> SearchStrategy[dict[str, Any]]:

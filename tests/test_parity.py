@@ -36,8 +36,7 @@ from gpt.model import GPT
 from gpt.model.attention import ATTENTION
 from gpt.model.device import DeviceGPT
 from gpt.model.gpt import Cache
-from gpt.model.layers import ACTIVATIONS
-from gpt.model.positions import POSITIONS
+from gpt.model.layers import ACTIVATIONS, POSITIONS
 from gpt.page.shipping import config_record
 from gpt.reading import decode
 from gpt.reading import layers as read_layers

@@ -292,7 +292,7 @@ DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
 MINUTES = {"default": 2.0}
 
 
-def preset(
+def preset_values(
     name: str, device: str, asked: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Field -> value in a preset for a device ("cpu", "cuda", "mps"), and those asked for; only

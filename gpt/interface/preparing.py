@@ -33,9 +33,9 @@ from gpt.config.train import (
     Preset,
     Tracker,
     from_toml,
+    preset_values,
     to_toml,
 )
-from gpt.config.train import preset as preset_values
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import MOST_COPIED, doubts, learned_texts, share_learned
 from gpt.corpus.sources import corpus_name, known_recipe

@@ -1,7 +1,6 @@
-"""The torch model on a device that numpy cannot use: logits with a cache, and every stage.
-
-Arguments and results are numpy arrays, as in gpt/reading/, which holds the device against the probe
-(gpt/reading/probe.py). Tensor names: B batch, T time, C n_embd.
+"""The torch model on a device that numpy cannot use: logits with a cache, and every stage, as numpy
+arrays. gpt/reading/probe.py holds it against the probe.
+Tensor names: B batch, T time, C n_embd.
 """
 
 from __future__ import annotations

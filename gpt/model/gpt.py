@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.model.attention import ATTENTION, Keep, Rotate
-from gpt.model.layers import EPSILON, Dropout, FeedForward
-from gpt.model.positions import POSITIONS
+from gpt.model.layers import EPSILON, POSITIONS, Dropout, FeedForward
 
 
 class Block(nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpt.config import ModelConfig
 from gpt.model.gpt import GPT
-from gpt.model.positions import Rotary
+from gpt.model.layers import Rotary
 
 STD = 0.02
 COMMON = 0.5  # length of the vector that all embeddings share, relative to their random part

@@ -18,7 +18,7 @@ import torch
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
-from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, preset
+from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, preset_values
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import PIECES, HeldOut, count_baseline
 from gpt.devices import available_cpus, available_memory, check_device, core_rate, resolve_device
@@ -203,7 +203,7 @@ def make_plan(
     elif minutes is None:
         minutes = MINUTES.get(preset_name)
         longer = minutes is not None
-    values = preset(preset_name, machine.device, asked)
+    values = preset_values(preset_name, machine.device, asked)
     if minutes is not None and "eval_interval" not in asked:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))

@@ -26,8 +26,8 @@ from gpt.counting.baseline import (
     count_experts,
     kneser_ney,
 )
-from gpt.counting.mixture import Expert, estimate_discounts
-from gpt.counting.tables import MOST_CHARACTERS, count, count_levels
+from gpt.counting.mixture import Expert
+from gpt.counting.tables import count, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
 
@@ -102,28 +102,6 @@ def test_best_order_reaches_the_known_loss_on_the_embedded_text(reference: str) 
     if found.counted == 418_543:  # for this text; other Python versions have longer or shorter ones
         expected = [3.2376, 2.3166, 1.6941, 1.3439, 1.2051, 1.1592, 1.1397, 1.1213]
         assert found.losses == pytest.approx(expected, rel=0, abs=0.002)
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
-        ([1, 1, 1, 1, 2, 2, 3, 4], [0, 0.5, 1.25, 1]),
-        ([1, 1, 1, 2, 2, 3, 3, 4], [0, 3 / 7, 5 / 7, 15 / 7]),
-        ([1, 1, 3, 4], [0, 0.5, 1, 1.5]),  # no count of two
-        ([1, 2, 3, 5], [0, 0.5, 1, 1.5]),  # no count of four
-        ([7] * 9, [0, 0.5, 1, 1.5]),
-        ([1, 2, 3, 3, 3, 3, 4], [0, 0.5, 1, 1.5]),  # the second would be 2 − 4
-    ],
-)
-def test_discounts_follow_from_counts_of_counts(counts: list[int], expected: list[float]) -> None:
-    found = estimate_discounts(np.array([0, 0, *counts, 99], np.int32))
-    assert found.tolist() == pytest.approx(expected)
-
-
-def test_the_largest_numbers_fit_64_bits() -> None:
-    most = MOST_CHARACTERS
-    largest = (most * 0x110000 + 0x10FFFF).bit_length() + (most - 1).bit_length()
-    assert largest <= 64
 
 
 def test_only_the_part_around_the_split_of_a_long_text_is_counted(

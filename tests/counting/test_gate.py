@@ -7,7 +7,7 @@ import pytest
 from conftest import TEXT
 
 from gpt.counting import gate as gates
-from gpt.counting.gate import DEVIATION, PRIOR_MEAN, fit_gate
+from gpt.counting.gate import fit_gate
 from gpt.counting.mixture import (
     FEATURES,
     Array,
@@ -71,23 +71,6 @@ def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) ->
         above, below = at(gate.ravel() + shift), at(gate.ravel() - shift)
         assert (above[0] - below[0]) / 2e-5 == pytest.approx(gradient[number], rel=1e-5, abs=1e-3)
         assert (above[1] - below[1]) / 2e-5 == pytest.approx(curvature[number], rel=1e-4, abs=1e-2)
-
-
-def test_no_other_gate_near_the_fitted_one_is_likelier(expert: Expert, logits: Array) -> None:
-    gpt, counting, seen = parts(expert, logits)
-
-    def unlikely(gate: Array) -> float:
-        """−ln of its probability, but for a constant."""
-        usual = 0.5 * (((gate - PRIOR_MEAN) / DEVIATION) ** 2).sum()
-        text = gates._derivatives(gate, gpt, counting, seen, IDS[-400:])[0]  # not clipped
-        return text + float(usual)
-
-    gate = fitted(expert, logits)
-    best = unlikely(gate)
-    generator = np.random.default_rng(1)
-    for size in (0.001, 0.01, 0.1):
-        for _ in range(20):
-            assert unlikely(gate + generator.normal(0, size, gate.shape)) > best
 
 
 def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None:

@@ -11,8 +11,6 @@ import torch
 from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
-from gpt.config import TrainConfig
-from gpt.counting import tables
 from gpt.counting.baseline import HeldOut
 from gpt.counting.gate import Predict
 from gpt.counting.mixture import Array, Expert
@@ -21,7 +19,7 @@ from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.evaluation import predict_span
 from gpt.training.events import Evaluated
-from gpt.training.step import IGNORED, _mean_loss, batch_rows
+from gpt.training.step import IGNORED, _mean_loss
 from gpt.training.trainer import Job, Trainer
 from gpt.vocabulary import Ids
 
@@ -108,22 +106,6 @@ def test_the_gpt_predicts_the_held_out_text_and_no_other(
     assert {*held.starts.tolist()} <= {*predicted.tolist()}
 
 
-def test_held_out_targets_are_ignored_and_no_others() -> None:
-    config = TrainConfig(batch_size=4, steps=1)
-    ids = np.arange(4000, dtype=np.uint16) % 7
-    held = HeldOut.of(len(ids), 7)
-    seen = 0
-    for step in range(40):
-        order = (ids.astype("u1"), config, step, 16, slice(0, 4))
-        inputs, plain = batch_rows(*order)
-        same, targets = batch_rows(*order, held)
-        assert np.array_equal(inputs, same)
-        ignored = targets == IGNORED
-        assert np.array_equal(targets[~ignored], plain[~ignored])
-        seen += int(ignored.sum())
-    assert 0.02 < seen / (40 * 4 * 16) < 0.1
-
-
 def test_the_loss_of_a_step_is_the_sum_over_the_expected_number_of_targets() -> None:
     logits = torch.randn(2, 16, 7, generator=torch.Generator().manual_seed(0))
     targets = torch.arange(32).reshape(2, 16) % 7
@@ -132,25 +114,6 @@ def test_the_loss_of_a_step_is_the_sum_over_the_expected_number_of_targets() -> 
     chosen = logits.log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
     expected = -float(chosen[targets != IGNORED].sum()) / (32 * 0.95)
     assert float(_mean_loss(logits, targets, held)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "MOST_GRAMS", 150)
-    run, trainer, events = trained(tmp_path)
-    model = gpt.load(run.path)
-    assert model.mixture is not None
-    trie = model.mixture.expert.trie
-    assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
-    found = model.eval(np.asarray(trainer.val)).score
-    assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
-    assert model.sample("the ", length=40, n=2, seed=1)[0] == model.sample(
-        "the ", length=40, seed=1
-    )
-    greedy = model.sample("the cat", length=1, temperature=0)[-1]
-    likeliest = model.next("the cat").expected.argmax()
-    assert greedy == model.vocabulary.characters[likeliest]
 
 
 def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing i
 import gpt
 from gpt.config import ModelConfig
 from gpt.config.fields import options_of
-from gpt.config.train import PRESETS, preset
+from gpt.config.train import PRESETS, preset_values
 from gpt.errors import ConfigError
 from gpt.exchange.to_transformers import (
     ACTIVATIONS,
@@ -86,7 +86,7 @@ def test_logits_in_transformers_equal_ours(
 @pytest.mark.parametrize("name", PRESETS)
 def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
     fields = options_of(ModelConfig)
-    options = {name: it for name, it in preset(name, device).items() if name in fields}
+    options = {name: it for name, it in preset_values(name, device).items() if name in fields}
     kind = "gpt2" if name == "classic" else "gpt_neox"
     assert config_json(ModelConfig(vocab_size=3, **options))["model_type"] == kind
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.model.attention import ATTENTION
-from gpt.model.layers import ACTIVATIONS
-from gpt.model.positions import POSITIONS
+from gpt.model.layers import ACTIVATIONS, POSITIONS
 from gpt.reading import layers as read_layers
 
 EVERY = slice(None)  # positions

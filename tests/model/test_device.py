@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 import torch
 from conftest import TEXT, On
 
-from gpt.counting.mixture import FEATURES
-from gpt.counting.tables import count
 from gpt.interface.trained import TrainedGPT
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
@@ -46,26 +43,6 @@ def test_text_equals_numpys_also_beyond_the_context(
     options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
     model = on(trained, lambda: decoder)
     assert model.sample("the cat", **options) == trained.sample("the cat", **options)
-
-
-@pytest.mark.parametrize("only", [None, "gpt", "counting"])
-def test_text_of_a_model_with_counting_equals_numpys(
-    tiny: Checkpoint,
-    on: On,
-    decoder: DeviceGPT,
-    caplog: pytest.LogCaptureFixture,
-    only: str | None,
-) -> None:
-    stored = tiny.model()
-    config = replace(stored.config, counting=6)
-    trie = count(stored.vocabulary.encode(TEXT), len(stored.vocabulary), 6)
-    counting = {**trie.packed(), "gate": 0.5 * np.eye(2, len(FEATURES)) + 0.05}
-    counted = TrainedGPT(replace(stored, config=config, counting=counting))
-    model = on(counted, lambda: decoder)
-    for n in (1, 3):
-        asked: dict[str, Any] = {"length": 60, "seed": 3, "n": n, "only": only}
-        assert model.sample("the cat", **asked) == counted.sample("the cat", **asked)
-    assert caplog.messages == []
 
 
 def test_every_result_on_a_device_equals_numpys(

@@ -14,7 +14,7 @@ from torch import Tensor
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
 from gpt.config.model import STAGES
-from gpt.config.train import PRESETS, preset
+from gpt.config.train import PRESETS, preset_values
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.gpt import Block
@@ -30,7 +30,7 @@ def test_a_block_has_as_many_parameters_as_the_papers() -> None:
 
 @pytest.mark.parametrize(("device", "count"), [("cpu", 795_904), ("cuda", 10_646_784)])
 def test_nanogpt_presets_have_nanogpts_parameter_counts(device: str, count: int) -> None:
-    recipe = only_fields(ModelConfig, preset("classic", device))
+    recipe = only_fields(ModelConfig, preset_values("classic", device))
     assert ModelConfig(vocab_size=65, **recipe).parameters(positions=False) == count
 
 
@@ -49,7 +49,7 @@ def test_a_model_without_feed_forward_layers_has_only_the_numbers_of_attention()
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_new_model_predicts_the_uniform_distribution(name: str) -> None:
-    config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset(name, "cpu")))
+    config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset_values(name, "cpu")))
     model = GPT(config)
     initialise(model, 1337)
     random = torch.Generator().manual_seed(8)

@@ -11,7 +11,7 @@ import pytest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.config.train import preset
+from gpt.config.train import preset_values
 from gpt.training.plan import (
     DROPOUT,
     LEAST_STEPS,
@@ -41,7 +41,7 @@ def recipe_of(
     **values: Any,
 ) -> Recipe:
     """The default preset for a text of so many characters, changed by `values`."""
-    options = {**preset("default", device), **values}
+    options = {**preset_values("default", device), **values}
     return Recipe(
         ModelConfig(vocab_size=65, **only_fields(ModelConfig, options)),
         TrainConfig(**only_fields(TrainConfig, options)),
@@ -107,7 +107,7 @@ def test_given_options_stay_and_the_rest_is_fitted(
 def test_the_context_is_no_longer_than_the_text_allows(device: str) -> None:
     assert fit_size(recipe_of(9_000, 69, device=device), device).model.block_size == 69
     kept = fit_size(recipe_of(9_000, 69, {"block_size"}, device=device), device)
-    assert kept.model.block_size == preset("default", device)["block_size"]
+    assert kept.model.block_size == preset_values("default", device)["block_size"]
 
 
 @pytest.mark.parametrize(

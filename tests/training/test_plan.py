@@ -13,7 +13,7 @@ from conftest import TEXT, TINY, corpus_of
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of
-from gpt.config.train import MOST_STEPS, Changeable, from_toml, to_toml
+from gpt.config.train import MOST_STEPS, Changeable
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
@@ -72,13 +72,6 @@ def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Spe
     assert plan.uniform == math.log(15)
     assert plan.baseline == count_baseline(train_ids, val_ids, 15)
     assert plan.speed == speed
-
-
-def test_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
-    plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", CPU)
-    values = from_toml(to_toml(plan.manifest.settings()), "config.toml")
-    again = make_plan(corpus, values, values.pop("preset"), CPU)
-    assert again.manifest == plan.manifest
 
 
 @pytest.fixture(scope="module")

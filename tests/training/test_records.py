@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from program import TINY, Gptx
 
-import gpt
-from gpt.errors import ConfigError
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import events as module
@@ -107,59 +104,36 @@ def lines_of(run: Run) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-class FakeWriter:
-    """Stands in for tensorboardX.SummaryWriter; raises at the step `fails`."""
-
-    made: list[FakeWriter]
-    fails: int | None = None
-
-    def __init__(self, logdir: str, **options: Any) -> None:
-        self.logdir, self.options = logdir, options
-        self.values: list[tuple[str, float, int]] = []
-        self.closed = False
-        self.made.append(self)
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        if self.fails is not None and step >= self.fails:
-            raise OSError("the disk\nis full")
-        self.values.append((name, value, step))
-
-    def close(self) -> None:
-        self.closed = True
-
-
 @pytest.fixture
-def writers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeWriter]]:
-    fake: Any = ModuleType("tensorboardX")
-    fake.__spec__ = sys.__spec__
-    fake.SummaryWriter = FakeWriter
-    monkeypatch.setitem(sys.modules, "tensorboardX", fake)
-    monkeypatch.setattr(FakeWriter, "made", [], raising=False)
-    yield FakeWriter.made
-    FakeWriter.fails = None
+def writer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stands in for tensorboardX.SummaryWriter."""
+    package = MagicMock(__spec__=sys.__spec__)
+    monkeypatch.setitem(sys.modules, "tensorboardX", package)
+    return package.SummaryWriter
 
 
 def test_tensorboard_gets_every_record_and_a_resumed_run_purges_repeated_steps(
-    gptx: Gptx, home: Path, writers: list[FakeWriter]
+    gptx: Gptx, home: Path, writer: Any
 ) -> None:
     options = ("--log", "tensorboard", "--run", "board")
     assert gptx("train", "corpus.txt", *TINY, *options).code == 0
-    run = Run(home / "checkpoints/board")
-    (writer,) = writers
-    assert (Path(writer.logdir), writer.options) == (
-        run.path.relative_to(home) / "tensorboard",
-        {"purge_step": None},
-    )
-    assert writer.closed
-    losses = [value for name, value, _ in writer.values if name == "training/train_loss"]
-    assert losses == [each["train_loss"] for each in run.records("training")]
-    named = {name for name, _, _ in writer.values}
-    assert {"training/gradient_norm", "evaluation/val_loss", "evaluation/learning_rate"} <= named
-    assert not named & {"training/step", "evaluation/since", "evaluation/best_step"}
-    resumed = ("--resume", "--run", "board", "--steps", "12", "--log", "tensorboard")
-    assert gptx("train", *resumed).code == 0
-    assert writers[1].options == {"purge_step": 9}
-    assert min(step for _, _, step in writers[1].values) == 9
+    values = [call.args for call in writer().add_scalar.call_args_list]
+    losses = [value for name, value, _ in values if name == "training/train_loss"]
+    assert losses == recorded(Run(home / "checkpoints/board"), "train_loss")
+    assert {"training/gradient_norm", "evaluation/val_loss"} <= {name for name, _, _ in values}
+    writer().close.assert_called()
+    assert gptx("train", "--resume", *options, "--steps", "12").code == 0
+    assert writer.call_args.kwargs["purge_step"] == 9
+
+
+def test_a_tracker_that_fails_gives_one_warning_and_training_goes_on(
+    gptx: Gptx, home: Path, writer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer().add_scalar.side_effect = OSError("the disk\nis full")
+    assert gptx("train", "corpus.txt", *TINY, "--run", "failing", "--log", "tensorboard").code == 0
+    (told,) = [message for message in caplog.messages if "tensorboard failed" in message]
+    assert told.endswith("(OSError: the disk); metrics.jsonl has all records")
+    assert len(Run(home / "checkpoints/failing").records("training")) == 8
 
 
 def test_a_missing_package_is_named_before_the_training(
@@ -167,11 +141,5 @@ def test_a_missing_package_is_named_before_the_training(
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda package: None)
     answer = gptx("train", "corpus.txt", *TINY, "--log", "tensorboard", "--run", "none")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == (
-        "gptx: error: --log tensorboard: needs tensorboardX, which is not installed: in the folder "
-        "of gptx, pip install -e '.[tensorboard]'; elsewhere, pip install tensorboardX\n"
-    )
+    assert (answer.code, "--log tensorboard: needs tensorboardX" in answer.err) == (2, True)
     assert not (home / "checkpoints/none").exists()
-    with pytest.raises(ConfigError, match=r"^log tensorboard: needs tensorboardX"):
-        gpt.train("corpus.txt", log="tensorboard")

@@ -21,7 +21,7 @@ from gpt.training import ranks
 from gpt.training import trainer as module
 from gpt.training.events import EvaluatedAtEnd, Event, Stepped, Stopped
 from gpt.training.plan import LATER_PEAK, Machine, resume_plan
-from gpt.training.schedule import MOST_MEDIANS, Speed, learning_rate
+from gpt.training.schedule import Speed, learning_rate
 from gpt.training.trainer import Job, Trainer
 
 BUDGET = 20.0  # seconds
@@ -135,18 +135,6 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     assert trainer.manifest.elapsed == pytest.approx(clock.now - 1000)
 
 
-def test_a_suspended_machine_counts_as_a_few_steps(tmp_path: Path) -> None:
-    trainer, clock = timed(tmp_path), Simulation()
-    with clock.runs(trainer):
-        for event in trainer.events():
-            if isinstance(event, Stepped) and event.step == 50:
-                before = trainer.manifest.elapsed
-                clock.now += 3600
-            elif isinstance(event, Stepped) and event.step == 51:
-                assert trainer.manifest.elapsed == before + MOST_MEDIANS * PLANNED.step
-    expect_on_time(trainer, BUDGET)
-
-
 @pytest.mark.parametrize("stops", [[1], [61], [26, 71, 200]])
 def test_a_resumed_run_goes_on_with_the_rest_of_its_time(tmp_path: Path, stops: list[int]) -> None:
     trainer, clock, progress = timed(tmp_path), Simulation(), 0.0
@@ -161,15 +149,6 @@ def test_a_resumed_run_goes_on_with_the_rest_of_its_time(tmp_path: Path, stops: 
     assert finish(resume(trainer.run, trainer.corpus, trainer.run.last()), clock) == [
         Stopped(trainer.manifest.step, "finished")
     ]
-
-
-def test_the_texts_limit_of_steps_completes_the_schedule_earlier(tmp_path: Path) -> None:
-    trainer = timed(tmp_path, steps=40)
-    finish(trainer, Simulation())
-    manifest = trainer.run.last().manifest
-    assert (manifest.step, manifest.progress) == (40, 1)
-    assert manifest.elapsed < 0.5 * BUDGET
-    assert learning_rate(manifest.train, 40, manifest.clock) == manifest.train.min_lr
 
 
 def prolonged(trainer: Trainer) -> Trainer:
