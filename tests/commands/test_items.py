@@ -43,6 +43,7 @@ def test_windows_and_samples_begin_at_items(separator: str, home: Path) -> None:
         assert text[:at].endswith(separator) or separator not in text[at : at + 16]
     sampled = run.sample(length=400, n=3, temperature=1.5)
     assert all(separator not in item for item in sampled)
+    assert run.sample(length=40, seed=5) == run.sample(separator, length=40, seed=5).new
 
 
 def test_new_items_are_whole_and_not_in_the_text_and_all_different(
