@@ -47,13 +47,6 @@ TRAININGS = {
     "counting": f"{{corpus}} --preset default --counting 8 {FIXED}",
     "repeats": f"repeats {EVERY_RUN}",
 }
-#: Run -> what `eval --against` compares it with.
-AGAINST = {
-    "classic": "alone",
-    "alone": "counting",
-    "counting": "classic",
-    "repeats": "repeats:225",  # another corpus than that of the others
-}
 STAGES = ("scores", "scaled", "masked", "weights", "context", "concat", "proj", "resid_mid")
 TEXT = "'the value of the values'"  # all characters are known to each model
 #: For each run: a command's name -> its spellings. The first one that is no usage error counts, so
@@ -70,7 +63,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "why": (f"why {TEXT} --run {{run}} --json",),
     "eval": ("eval --run {run} --json",),
     "eval --chars": ("eval --run {run} --chars --json",),
-    "eval --against": ("eval --run {run} --against {against} --json",),
     "runs NAME": ("runs {run} --json",),
     "sample, greedy": ("sample 'the ' --run {run} --length 300 --seed 1 --temperature 0",),
     "sample, at random": (
@@ -86,7 +78,7 @@ TRAIN: dict[str, tuple[str, ...]] = {
     "train --resume": ("train --resume --run {run} --steps 300 --json",),
 }
 #: Commands about all runs; see COMMANDS.
-COMMON: dict[str, tuple[str, ...]] = {"runs": ("runs --json",), "runs '*'": ("runs '*' --json",)}
+COMMON: dict[str, tuple[str, ...]] = {"runs": ("runs --json",)}
 MODELS = ("checkpoints/{run}/step-*300/model.safetensors",)  # where the last model of a run may be
 #: Keys of numbers that are never compared: times, speeds, and the version of a format.
 NEVER = ("*seconds", "*elapsed", "*minutes", "*_per_second", "spent*", "*schema", "*version")
@@ -205,9 +197,9 @@ def results(place: Place, corpus: Path, name: str) -> Results:
             found[run, command] = found_in(done, is_json=True)
         found[run, "weights"] = weights(place, run)
         print(f"{name}: {run} is trained", file=sys.stderr, flush=True)
-    for run, against in AGAINST.items():
+    for run in TRAININGS:
         for command, spellings in COMMANDS.items():
-            done = place.gptx(spellings, run=run, against=against)
+            done = place.gptx(spellings, run=run)
             found[run, command] = found_in(done, is_json="--json" in spellings[0])
         print(f"{name}: {run} is read", file=sys.stderr, flush=True)
     for command, spellings in COMMON.items():

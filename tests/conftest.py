@@ -21,8 +21,7 @@ from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.manifest import Manifest
-from gpt.storage.run import Checkpoint, Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import Checkpoint, Run, new_run
 from gpt.training.checkpoint import Prove
 from gpt.training.events import Saved
 from gpt.training.trainer import Job, Trainer

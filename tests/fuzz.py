@@ -77,14 +77,14 @@ NAMES = [
     *(b"a\x1b]0;x\x07", b"\xff\xfe", "a\u202eb".encode(), b"=1+1", b"a\nb", "\x9b31m".encode()),
     *(b"[red]x[/red]", "é".encode() * 100, b"-rf", b" ", b"{x}", b"%s", b"<b>", b"'", b"\\"),
 ]
-READING = ["runs", "runs run", "runs *", "sample --length 5", "attn", "heads --windows 2"]
+READING = ["runs", "runs run", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "eval corpus.txt", "export x", "why the"]
-READING += ["attn --head all -o a.html", "live -o l.html", "runs run other -o c.csv"]
+READING += ["attn --head all -o a.html", "live -o l.html"]
 USING = [*READING, *["train --resume --run run --steps 4"] * 3]
 #: Command lines of `lines`, which replaces the words in capitals by a hostile name.
 NAMED = """
 eval TEXT; eval --chars TEXT; attn --file TEXT; train --config TEXT; attn --run MODEL;
-next the --run MODEL; sample --length 5 --run MODEL; import MODEL; eval TEXT --against MODEL;
+next the --run MODEL; sample --length 5 --run MODEL; import MODEL;
 attn -o FILE.html; attn -o FILE.svg; attn -o FILE.csv; heads TEXT -o FILE.csv; live -o FILE.html;
 train TEXT; train TEXT --dry-run; train NAME; export FILE; runs FILE; runs --checkpoints FILE;
 NAME; attn --NAME; attn NAME; next NAME; sample --prompt NAME; sample --stop NAME --length 9

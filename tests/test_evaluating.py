@@ -11,7 +11,7 @@ from drawn import shown
 from program import Gptx
 
 import gpt
-from gpt.errors import ConfigError, TextError
+from gpt.errors import TextError
 from gpt.show.programs import to_record
 
 
@@ -27,7 +27,6 @@ def record_of(found: Any) -> dict[str, Any]:
     [
         ("", {}),
         ("--chars", {"chars": True}),
-        ("--against corpus-1:4", {"against": "earlier"}),
         ("--unknown skip", {"unknown": "skip"}),
     ],
 )
@@ -35,8 +34,6 @@ def test_python_evaluates_as_the_command_does(
     gptx: Gptx, options: str, keywords: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     run = gpt.load("checkpoints")
-    if "against" in keywords:
-        keywords = {"against": run.at(4)}
     for file in ([], ["corpus.txt"]):
         told = gptx("eval", *file, *options.split())
         record = json.loads(gptx("eval", *file, *options.split(), "--json").out)
@@ -53,10 +50,8 @@ def test_python_evaluates_as_the_command_does(
     assert "".join(f"{line}\n" for line in warned) == told.err
 
 
-def test_options_that_exclude_each_other_are_refused(gptx: Gptx) -> None:
+def test_a_text_that_cannot_be_scored_is_refused(gptx: Gptx) -> None:
     run = gpt.load("checkpoints")
-    with pytest.raises(ConfigError, match="`chars` and `against`: give one of them"):
-        run.eval("the cat", chars=True, against="checkpoints")
     with pytest.raises(TextError, match=r"the text: 'é' \(U\+00E9"):
         run.eval("thé cat")
     file = next(Path("checkpoints").glob("*/step-*/model.safetensors"))

@@ -22,8 +22,7 @@ from faults import Cache, Disk, fault_points, operations
 from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
 from gpt.errors import StorageError
-from gpt.storage.run import MODEL, STATE, Run, step_folder
-from gpt.storage.runs import new_run
+from gpt.storage.run import MODEL, STATE, Run, new_run, step_folder
 from gpt.training.events import Event, Stepped
 from gpt.training.trainer import Job, Trainer
 

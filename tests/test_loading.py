@@ -161,8 +161,5 @@ def test_runs_are_found_by_name_and_place_and_open(
     assert (tiny.loss, tiny.curve.steps.tolist()) == (fresh.manifest.best_loss, [6, 12])
     assert gpt.load(tiny.path, step=6).stored.step == 6
     assert runs[-1].name == [run.name for run in runs][-1]
-    assert [run.name for run in gpt.runs(root, ["t*"])] == ["tiny"]
-    with pytest.raises(CheckpointError, match=r"no run 'tyni' .*; there are: .*tiny"):
-        gpt.runs(root, ["tyni"])
     with pytest.raises(CheckpointError, match=r"no checkpoint in .*; train one with: gptx train"):
         gpt.runs(root / "empty")

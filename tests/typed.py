@@ -22,8 +22,8 @@ def generate(run: gpt.TrainedGPT) -> None:
     run.sample("a", only="gtp")  # type: ignore[call-overload]
     run.next("a", length=3)  # type: ignore[call-arg]
     assert_type(run.eval("a text", chars=True), Evaluation)
-    run.eval(against=gpt.runs()["name"].path)
-    run.eval("a text", agianst=run)  # type: ignore[call-arg]
+    run.eval(chars=True)
+    run.eval("a text", cahrs=True)  # type: ignore[call-arg]
 
 
 def train() -> None:

@@ -9,25 +9,18 @@ from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import CheckpointOptions, DeviceOptions, DrawingOptions, text_label
+from gpt.commands.shared import DeviceOptions, DrawingOptions, text_label
 from gpt.config import EvalConfig
-from gpt.config.fields import option
 from gpt.config.train import Data
 from gpt.words import printable
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(EvalConfig):
-    """What to score, and what to compare it with."""
+    """What to score."""
 
     file: Annotated[
         str | None, argument("Text to score; - reads stdin.", "the validation split")
-    ] = None
-    against: Annotated[
-        str | None,
-        option(
-            "Run, RUN:STEP or model file to compare with on this text: two models, not two recipes."
-        ),
     ] = None
     data: Data = Path("data")
 
@@ -43,18 +36,9 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
     characters = MOST_SCORED
     if asked.file is not None and os.path.isfile(asked.file):
         characters = os.path.getsize(asked.file)
-    model, other = reading.open(), None
-    if asked.against is None:
-        model = model.on(reading.device_for(characters, model))
-    else:
-        name, _, step = asked.against.partition(":")
-        if os.path.isfile(asked.against):  # a path may contain colons
-            name, step = asked.against, ""
-        place = CheckpointOptions(run=name, step=step or "best", checkpoints=reading.checkpoints)
-        other = place.open()
-        device = reading.device_for(characters, model, other)
-        model, other = model.on(device), other.on(device)
-    scorer = Scorer(model, other, asked.chars, reading.unknown, asked.data, console.say)
+    model = reading.open()
+    model = model.on(reading.device_for(characters, model))
+    scorer = Scorer(model, asked.chars, reading.unknown, asked.data, console.say)
     if asked.file is None:
         evaluation = scorer.split()
     else:

@@ -40,7 +40,7 @@ def command(asked: ImportOptions) -> None:
     Runs no code from its files.
     """
     from gpt.storage.overview import model_facts
-    from gpt.storage.runs import check_run_name
+    from gpt.storage.run import check_run_name
 
     if asked.run is not None:
         check_run_name(asked.run)

@@ -129,7 +129,7 @@ class CheckpointOptions(Options):
         ConfigError.
         """
         from gpt.interface.trained import find_model
-        from gpt.storage.runs import all_runs, pinned_run
+        from gpt.storage.run import all_runs, pinned_run
 
         model = find_model(self.checkpoints, self.run, self.step)
         if self.run is None and len(all_runs(self.checkpoints)) > 1:
@@ -174,13 +174,13 @@ class DeviceOptions(ReadingOptions):
 
     device: OnDevice = "auto"
 
-    def device_for(self, characters: int, *models: TrainedGPT) -> str:
-        """The device of --device. "auto": what computes this many characters soonest with all of
-        these models; a line says why it is not the GPU, or that it is.
+    def device_for(self, characters: int, model: TrainedGPT) -> str:
+        """The device of --device. "auto": what computes this many characters soonest; a line says
+        why it is not the GPU, or that it is.
         """
         if self.device != "auto":
             return self.device
-        if max(model.config.parameters() for model in models) * characters < TORCH_PAYS:
+        if model.config.parameters() * characters < TORCH_PAYS:
             if lists_gpu():
                 why = "numpy is done before torch would be imported; --device cuda uses the GPU"
                 console.say(f"device: cpu ({why})")

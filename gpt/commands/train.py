@@ -64,7 +64,7 @@ def command(
 def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractContextManager[Start]:
     """Plans the run to begin or to resume. Raises ConfigError, CheckpointError."""
     from gpt.interface.preparing import Texts, begin_run, resume_run
-    from gpt.storage.runs import find_run
+    from gpt.storage.run import find_run
 
     typed, in_file = asked
     options = {**in_file, **typed}

@@ -24,7 +24,6 @@ from gpt.storage.sealed import open_json
 from gpt.vocabulary import Ids, Vocabulary
 
 FEW = 2**23  # bytes of a file whose pages stay in memory
-LARGEST_RECORD = 2**24  # bytes, enough for a text with every character of Unicode
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def read_encoding(path: Path) -> tuple[Ids, Record] | None:
     """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
-        record = open_json(files.read(source, LARGEST_RECORD), Record, source)
+        record = open_json(files.read(source), Record, source)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
         if len(ids) == record.identity.characters and _are_whole(ids, record.parts):
             return ids, record

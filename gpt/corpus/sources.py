@@ -95,7 +95,7 @@ class Download:
     sha256: str
 
 
-LARGEST_DOWNLOAD = 2**24  # bytes; also limits a generated text
+LARGEST_DOWNLOAD = 2**24  # bytes
 #: Known names, and where their texts come from.
 KNOWN: dict[str, Download | Callable[[], bytes]] = {
     EMBEDDED: python_reference,
@@ -319,7 +319,7 @@ def _known(name: str, data: Path) -> Source:
     """
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
     with suppress(CheckpointError):
-        there = files.read(path, LARGEST_DOWNLOAD)
+        there = files.read(path)
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
         text = _fetched(name, known, there) if isinstance(known, Download) else known()

@@ -1,6 +1,6 @@
 """What `gptx eval` and `run.eval`, and `sample --novelty` and `run.novelty` compute: how well a
-model predicts a text, compared with counting or another model; how much of it the model has
-learned; what a text copies.
+model predicts a text, compared with counting; how much of it the model has learned; what a text
+copies.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from gpt.config import Unknown
-from gpt.config.fields import require
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.doubts import is_whole_text, learned_texts, share_learned
 from gpt.reading.novelty import MOST, Novelty, longest_copies
-from gpt.reading.score import Evaluation, Score, character_surprisals, compare_paired, score
+from gpt.reading.score import Evaluation, character_surprisals, score
 from gpt.reading.writing import Sample
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
-from gpt.vocabulary import Reading, known_text, log_note
+from gpt.vocabulary import Ids, Reading, known_text, log_note
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -32,30 +31,25 @@ MOST_SCORED = 1_000_000  # characters to score in a longer split
 
 @dataclass(frozen=True)
 class Scorer:
-    """Evaluates texts with one model and, if `against` is given, with another one.
+    """Evaluates texts with a model.
 
-    chars: with the surprisal of each character. unknown: what to do with characters that a model
+    chars: with the surprisal of each character. unknown: what to do with characters that the model
     does not know. data: the folder of the encoded corpora. note: receives notes and warnings.
-    Raises ConfigError for `chars` with `against`.
     """
 
     run: TrainedGPT
-    against: TrainedGPT | None = None
     chars: bool = False
     unknown: Unknown = "fold"
     data: Path = Path("data")
     note: Callable[[str], object] = log_note
 
-    def __post_init__(self) -> None:
-        alone = self.against is None or not self.chars
-        require(alone, "", "`chars` and `against`: give one of them")
-
     def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
         """Evaluates a text. name: its name for the user; file: its name for programs. Raises
         TextError.
         """
-        reading = self._known(self.run, text, name)
-        share = self._learned(self.run, text)
+        reading = self.run.vocabulary.read(text, self.unknown)
+        reading = known_text(self.run.vocabulary, reading, self.note, name)
+        share = self._learned(text)
         if share:
             self.note(
                 f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
@@ -69,10 +63,8 @@ class Scorer:
             "trained_on": share >= 0.5,
             "learned": share,
         }
-        if self.against is not None:
-            more = self._learned(self.against, text) - share
-            return self._compared(self.against, reading.text, name, facts, more)
-        return self._alone(reading.text, name, facts, places=reading.places)
+        ids = self.run.vocabulary.encode(reading.text)
+        return self._evaluate(ids, name, facts, places=reading.places)
 
     def split(self) -> Evaluation:
         """Evaluates the validation split; of a long one, only its first characters.
@@ -94,32 +86,21 @@ class Scorer:
                     "to score all, give them as a file"
                 )
             name = f"the first {most:,} characters of the {name}"
-        text = run.vocabulary.decode(ids)
         facts = {"scored": name, "file": None, "split": "validation"}
-        if self.against is not None:
-            more = self._learned(self.against, text) - self._learned(run, text)
-            return self._compared(self.against, text, name, facts, more)
-        return self._alone(text, name, facts, manifest=manifest)
+        return self._evaluate(ids, name, facts, manifest=manifest)
 
-    def _known(self, model: TrainedGPT, text: str, name: str) -> Reading:
-        """The text as a model reads it; a note says what the model reads in place of unknown
-        characters. Raises TextError for an unknown character.
-        """
-        reading = model.vocabulary.read(text, self.unknown)
-        return known_text(model.vocabulary, reading, self.note, name)
-
-    def _learned(self, model: TrainedGPT, text: str) -> float:
-        """The share of a text that a model has learned."""
-        manifest = model.recorded
+    def _learned(self, text: str) -> float:
+        """The share of a text that the model has learned."""
+        manifest = self.run.recorded
         if manifest is None:
             return 0.0
-        if is_whole_text(text, manifest.texts(model.name)):
+        if is_whole_text(text, manifest.texts(self.run.name)):
             return 1.0
         return share_learned(text, learned_texts(manifest, self.data))
 
-    def _alone(
+    def _evaluate(
         self,
-        text: str,
+        ids: Ids,
         name: str,
         facts: dict[str, Any],
         places: npt.NDArray[Any] | None = None,
@@ -129,7 +110,6 @@ class Scorer:
         validation split, on which counting was measured, too.
         """
         model, surprisals = self.run, None
-        ids = model.vocabulary.encode(text)
         loss = score(model.reader, ids, model.mixture)
         facts |= loss.numbers
         if self.chars:
@@ -142,31 +122,6 @@ class Scorer:
         facts["counting"] = manifest and counting_record(manifest, measured)
         to_beat = compared_with_counting(manifest, measured) if manifest else ""
         return Evaluation(name, loss, facts, surprisals=surprisals, to_beat=to_beat)
-
-    def _compared(
-        self, other: TrainedGPT, text: str, name: str, facts: dict[str, Any], more: float
-    ) -> Evaluation:
-        """How another model predicts a text, compared with this one. more: the share of the text by
-        which the other one has learned more of it.
-        """
-        if more > 0:
-            self.note(
-                f"warning: {_part_of(name, more)} is in the text that {other.name} was trained on, "
-                "so this comparison favours it"
-            )
-        elif other.recorded is None:
-            self.note(f"warning: {other.name} is a model file without its run: its text is unknown")
-        unfair = more > 0 or other.recorded is None
-        reading = self._known(other, text, f"{name} for {other.name}")
-        nats = []
-        for model in (self.run, other):
-            ids = model.vocabulary.encode(reading.text)
-            nats.append(character_surprisals(model.reader, ids, model.mixture).nats)
-        paired = compare_paired(nats[0], nats[1])
-        facts |= {"may_have_seen": other.name if unfair else None, **paired.numbers}
-        facts["against"] = {**other.origin, **changes_record(reading)}
-        loss = Score(paired.first, paired.characters)
-        return Evaluation(name, loss, facts, paired, models=(self.run.title, other.title))
 
 
 def _part_of(name: str, share: float) -> str:

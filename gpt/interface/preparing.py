@@ -28,7 +28,6 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import only_fields, options_of, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
-    LONGEST_FILE,
     RECORDED,
     Preset,
     Tracker,
@@ -48,8 +47,7 @@ from gpt.interface.trained import TrainedGPT, find_model, read_checkpoint
 from gpt.storage import files
 from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
 from gpt.storage.model_file import StoredModel
-from gpt.storage.run import Checkpoint, Run
-from gpt.storage.runs import check_free, discard_if_empty, new_run
+from gpt.storage.run import Checkpoint, Run, check_free, discard_if_empty, new_run
 from gpt.training import ranks
 from gpt.training.events import Event, Sampled, Saved, check_tracker
 from gpt.vocabulary import Vocabulary
@@ -317,7 +315,7 @@ def _record_options(run: Run, manifest: Manifest) -> None:
     """Writes the options, which `resume` may have changed, to config.toml."""
     path = run.path / CONFIG
     if os.path.isfile(path):
-        text = files.read(path, LONGEST_FILE).decode("utf-8", "replace")
+        text = files.read(path).decode("utf-8", "replace")
         values = from_toml(text, str(path))
         source = {name: values.get(name) for name in ("corpus", "init_from")}
         recorded = {name: values.get(name) for name in RECORDED}

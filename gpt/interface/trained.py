@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, TypeAlias, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, overload
 
 from msgspec import Meta
 
@@ -37,8 +37,7 @@ from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_d
 from gpt.storage import files
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
-from gpt.storage.run import MANIFEST, Checkpoint, Run
-from gpt.storage.runs import all_runs, find_run
+from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
@@ -58,10 +57,6 @@ if TYPE_CHECKING:
     from gpt.reading.weights import Weights
     from gpt.reading.writing import Sample
     from gpt.storage.overview import Curve, Runs
-
-    OtherModel: TypeAlias = "TrainedGPT | str | Path"
-else:
-    OtherModel = object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +116,6 @@ class EvalCall(EvalConfig):
     """The arguments of TrainedGPT.eval."""
 
     text: str | Ids | None = field(default=None, kw_only=False)
-    against: OtherModel | None = None
     unknown: OnUnknown = "fold"
     data: str | Path = "data"
 
@@ -243,10 +237,10 @@ class TrainedGPT:
     @property
     def curve(self) -> Curve:
         """The losses at each evaluation so far, in nats per character."""
-        from gpt.storage.overview import curve_of
+        from gpt.storage.overview import Overview
 
         run = Run(self.path)
-        return curve_of(run, run.last().manifest)
+        return Overview(run, run.last().manifest).curve
 
     @property
     def _saved(self) -> Checkpoint:
@@ -536,15 +530,12 @@ class TrainedGPT:
         """How well the model predicts a text or, without one, the validation split of its run. Logs
         a warning if the model has learned some of the text.
 
-        against: also compare with another model, or a path that `load` opens. data: the folder of
-        the encoded corpora. Raises TextError, CheckpointError, ConfigError.
+        data: the folder of the encoded corpora. Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import Scorer
 
-        text, against = call.text, call.against
-        if against is not None and not isinstance(against, TrainedGPT):
-            against = read_checkpoint(against).on(self.device)
-        scorer = Scorer(self, against, call.chars, call.unknown, Path(call.data))
+        text = call.text
+        scorer = Scorer(self, call.chars, call.unknown, Path(call.data))
         if text is None:
             return scorer.split()
         if not isinstance(text, str):
@@ -602,16 +593,15 @@ def load(
     return read_checkpoint(path, step).on(device).prove()
 
 
-def runs(checkpoints: str | Path = "checkpoints", names: Sequence[str] = ()) -> Runs:
-    """Lists the runs of a folder, as `gptx runs` does. names: only these, or patterns such as
-    "lr-*".
+def runs(checkpoints: str | Path = "checkpoints") -> Runs:
+    """Lists the runs of a folder, as `gptx runs` does.
 
     Runs whose newest checkpoint is damaged are left out, and a warning is logged for each. Raises
     CheckpointError if there is no run.
     """
     from gpt.storage.overview import read_runs
 
-    table, problems = read_runs(Path(checkpoints), names)
+    table, problems = read_runs(Path(checkpoints))
     for problem in problems:
         log_note(f"note: {problem}")
     return table

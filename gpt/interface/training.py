@@ -151,8 +151,7 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     there is no such run.
     """
     from gpt.interface.preparing import Texts, resume_run
-    from gpt.storage.run import Run
-    from gpt.storage.runs import find_run
+    from gpt.storage.run import Run, find_run
 
     _require_one_process("resume")
     let_threads_sleep()

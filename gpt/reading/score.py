@@ -4,10 +4,6 @@ Evaluations read windows that do not overlap, so the first characters of each ha
 context. Such a loss can compare models, but not characters. So the surprisals of single characters
 can also come from windows that overlap by half: each character then has the context that the
 sampler would have for it (sampler.window_start).
-
-Two models are compared by the mean difference of their surprisals, with a 95 % interval.
-Neighbouring characters depend on each other, and so do neighbouring scenes: one model may be better
-at verse, the other at prose. The interval takes this into account.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.show.result import Column, Passage, Result, short_number, signed_number
+from gpt.show.result import Column, Passage, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import bits, counted
 
@@ -36,12 +32,6 @@ NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which 
 WORST = 10  # surprisals to list
 BEFORE, AFTER = 20, 8  # characters of context to show beside a surprisal
 FULL_COLOUR = 10  # bits of surprisal that have the strongest colour, so a digit is one bit
-WAVES = 64  # number of the slowest cosine waves; each half wave has at least PERIOD characters
-PERIOD = 10
-FEW, SEVERAL = 2, 8  # how many waves the error is estimated from
-STRONGER = 2.0  # if the FEW slowest waves are this many times stronger, only they are used
-#: Degrees of freedom -> the 97.5 % quantile of Student's t, rounded to 0.001.
-QUANTILES = {FEW: 4.303, SEVERAL: 2.3055913462322537}
 
 
 @dataclass(frozen=True)
@@ -144,65 +134,18 @@ class Surprisals(Arrays):
         return rows
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The same `characters` under two models: the mean nats of each, and of their difference.
-
-    error: standard error of the difference; freedom: the number of cosine waves that it is
-    estimated from. Both hold for these two models on text of this kind; models of the same recipes
-    with other seeds differ more. They are NaN and 0 if the text is too short.
-    """
-
-    first: float
-    second: float
-    error: float
-    freedom: int
-    characters: int
-
-    @property
-    def difference(self) -> float:
-        """second − first: below 0 if the second model predicts better."""
-        return self.second - self.first
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 % confidence interval of the difference (Student's t); None without an error."""
-        reach = self.detectable
-        return None if reach is None else (self.difference - reach, self.difference + reach)
-
-    @property
-    def detectable(self) -> float | None:
-        """Half the interval's width: this text cannot show smaller differences."""
-        return QUANTILES[self.freedom] * self.error if self.freedom else None
-
-    @property
-    def sure(self) -> bool:
-        """Whether zero lies outside the interval."""
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The numbers for programs. interval (95 %) and error: None if the text is too short."""
-        names = ("first", "second", "difference", "error", "freedom", "interval", "detectable")
-        numbers = {name: getattr(self, name) for name in (*names, "sure", "characters")}
-        return numbers if self.freedom else {**numbers, "error": None}
-
-
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
     """How well a model predicts the text named `name`.
 
-    score: the loss; its nats, bits and perplexity are attributes of this result, too. paired: the
-    losses of this model and of another one, whose names are `models`. surprisals: the surprisal of
-    each character, with `chars`. to_beat: the loss of counting, on the validation split. about:
-    what programs get to know about the text and the models.
+    score: the loss; its nats, bits and perplexity are attributes of this result, too. surprisals:
+    the surprisal of each character, with `chars`. to_beat: the loss of counting, on the validation
+    split. about: what programs get to know about the text and the model.
     """
 
     name: str
     score: Score
     about: Mapping[str, Any]
-    paired: Paired | None = None
-    models: tuple[str, str] = ("", "")
     surprisals: Surprisals | None = None
     to_beat: str = ""
 
@@ -235,8 +178,6 @@ class Evaluation(Result):
         return self.score.perplexity
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        if self.paired is not None:
-            return self._compared
         facts = {
             "loss": f"{self.nats:.4f} nats a character ({self.bits:.3f} bits)",
             "that is": f"as uncertain as among {self.perplexity:.1f} equal characters",
@@ -253,21 +194,6 @@ class Evaluation(Result):
             )
         return facts
 
-    @property
-    def _compared(self) -> Mapping[str, str]:
-        """The losses of two models, and their difference with its interval."""
-        assert self.paired is not None
-        losses = (self.paired.first, self.paired.second)
-        facts = {
-            name: f"{nats:.4f} nats a character ({bits(nats):.3f} bits)"
-            for name, nats in zip(self.models, losses, strict=True)
-        }
-        facts["difference"] = signed_number(self.paired.difference, 4)
-        if self.paired.interval is not None:
-            ends = " to ".join(signed_number(end, 4) for end in self.paired.interval)
-            facts["difference"] += f", 95 % interval {ends}"
-        return facts
-
     def passage(self) -> Passage | None:
         """The text, coloured by surprisal."""
         if self.surprisals is None:
@@ -279,18 +205,6 @@ class Evaluation(Result):
     def shown(self, all: bool = False) -> Sequence[Any]:
         """The characters that surprise most."""
         return [] if self.surprisals is None else self.surprisals.worst
-
-    def sentence(self, all: bool = False) -> str:
-        if self.paired is None:
-            return ""
-        if self.paired.sure:
-            return f"{self.models[int(self.paired.difference < 0)]} predicts better"
-        if self.paired.detectable is None:
-            return "too close to tell: the text is too short for an interval"
-        return (
-            "too close to tell: this text can only show differences of "
-            f"{self.paired.detectable:.4f} nats or more"
-        )
 
     @property
     def rows(self) -> Sequence[Any]:
@@ -415,36 +329,3 @@ def surprisals(logits: Array, expected: Ids) -> Array:
     normaliser = np.log(np.exp(shifted).sum(axis=-1))
     came = np.take_along_axis(shifted, expected[..., None].astype(np.int64), axis=-1)[..., 0]
     return normaliser - came  # type: ignore[no-any-return]
-
-
-def compare_paired(first: Array, second: Array) -> Paired:
-    """Compares the surprisals of the same (n,) characters under two models, n ≥ 1."""
-    a, b = first.astype(np.float64), second.astype(np.float64)
-    error, freedom = mean_error(b - a)
-    return Paired(float(a.mean()), float(b.mean()), float(error), int(freedom), len(a))
-
-
-def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:
-    """(…, n) values in the text's order -> (…,) standard errors of means, (…,) degrees of freedom.
-
-    The mean square of the projections onto the slowest cosine waves: the orthonormal series
-    estimator for the variance of the mean of dependent values (Lazarus, Lewis, Stock & Watson 2018,
-    "HAR Inference"). It uses SEVERAL waves if the FEW slowest are about as strong as the others of
-    the WAVES. If they are stronger, the dependence is as long as the text, and only those FEW waves
-    measure it. NaN and 0 for fewer than FEW * PERIOD values.
-    """
-    n = values.shape[-1]
-    waves = min(WAVES, n // PERIOD)
-    if waves < FEW:
-        return np.full(values.shape[:-1], math.nan), np.zeros(values.shape[:-1], np.int64)
-    deviations = values - values.mean(axis=-1, keepdims=True)
-    angles = np.pi * (np.arange(n) + 0.5) / n
-    powers = np.stack(  # (waves, …)
-        [2 / n * (deviations @ np.cos(wave * angles)) ** 2 for wave in range(1, waves + 1)]
-    )
-    slow: npt.NDArray[Any] = np.full(powers.shape[1:], True)
-    if waves >= 2 * SEVERAL:
-        slow = powers[:FEW].mean(axis=0) > STRONGER * powers[FEW:].mean(axis=0)
-    freedom = np.where(slow, FEW, SEVERAL)
-    variance = np.where(slow, powers[:FEW].mean(axis=0), powers[:SEVERAL].mean(axis=0))
-    return np.sqrt(variance / n), freedom

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from gpt.errors import CheckpointError, StorageError
 
-LARGEST = 2**36  # bytes of a file that is read
 STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
 TEMPORARY = ".tmp-gptx-"  # how the names of temporary files and folders begin
 Write = Callable[..., None]  # _write_all for one descriptor: (data), or (data, position)
@@ -130,18 +129,12 @@ def append(path: Path, data: bytes, flush: bool) -> None:
             os.fsync(descriptor)
 
 
-def read(path: Path, limit: int = LARGEST) -> bytes:
-    """The bytes of a file. Raises CheckpointError if it is missing, unreadable or no regular file,
-    or has more than `limit` bytes.
-    """
+def read(path: Path) -> bytes:
+    """Raises CheckpointError if the file is missing, unreadable or no regular file."""
     try:
         if path.exists() and not path.is_file():  # a pipe would block, a device may never end
             raise CheckpointError(f"cannot read {path}: it is not a regular file")
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > limit:
-                raise CheckpointError(f"damaged: {path} has {size:,} bytes, more than it can need")
-            return file.read(size)
+        return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
 

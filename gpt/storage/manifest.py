@@ -33,7 +33,7 @@ class Baseline:
 
     losses: nats per character for the orders 1, 2, … counted: how many characters of the training
     split, its last ones, were counted; scored: how many characters of the validation split were
-    predicted. Raises ValueError if one of them is empty.
+    predicted.
     """
 
     losses: tuple[float, ...]
@@ -49,10 +49,6 @@ class Baseline:
     def order(self) -> int:
         """The order with the lowest loss."""
         return 1 + self.losses.index(self.nats)
-
-    def __post_init__(self) -> None:
-        if not self.losses or min(self.counted, self.scored) < 1:
-            raise ValueError("baseline: empty")
 
 
 @dataclass(frozen=True)
@@ -121,8 +117,7 @@ class Clock:
 
     seconds: from start_elapsed, the run's time at that step, to the last save, evaluations and
     saves included. peak: the highest learning rate, as a share of `learning_rate`. progress: the
-    share of the schedule that is done; it never falls, and training ends at 1. Raises ValueError
-    for a number out of range.
+    share of the schedule that is done; it never falls, and training ends at 1.
     """
 
     seconds: float
@@ -130,12 +125,6 @@ class Clock:
     start_elapsed: float = 0.0
     peak: float = 1.0
     progress: float = 0.0
-
-    def __post_init__(self) -> None:
-        if min(self.seconds, self.start_step, self.start_elapsed, self.peak) < 0:
-            raise ValueError("clock: a number is negative")
-        if not 0 <= self.progress <= 1:
-            raise ValueError("clock: progress is not in [0, 1]")
 
     @property
     def ends(self) -> float:
@@ -220,11 +209,6 @@ class Manifest:
     def progress(self) -> float:
         """The share of the schedule that is done: of the steps or, with a clock, of the time."""
         return min(1.0, self.step / self.train.steps) if self.clock is None else self.clock.progress
-
-    @property
-    def start_step(self) -> int:
-        """The step after which the schedule began: 0, unless a finished run got more time."""
-        return self.clock.start_step if self.clock else 0
 
     @property
     def part(self) -> tuple[int, int]:

@@ -90,9 +90,6 @@ class StoredModel(Arrays):
     source: Path
     counting: Tensors | None = None
 
-    def __repr__(self) -> str:
-        return f"<StoredModel {self.title}>"
-
     @property
     def name(self) -> str:
         """The name of the run, or of the file if it is in no run's folder."""

@@ -1,10 +1,9 @@
-"""What people and programs see of saved runs: a list, one run, several compared, the losses of each
-over its training, and how good a loss is beside counting n-grams.
+"""What people and programs see of saved runs: a list, one run, its losses over its training, and
+how good a loss is beside counting n-grams.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,6 @@ from datetime import datetime
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from string import ascii_letters
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -26,20 +24,14 @@ from gpt.config.fields import options_of, with_flags
 from gpt.errors import CheckpointError
 from gpt.show.result import Column, Line, Result
 from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
-from gpt.storage.run import Run, step_folder
-from gpt.storage.runs import all_runs, find_run, find_runs, pinned_run
+from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
-LONGEST_DIFFERENT = 16  # cells of an option's value in a comparison
 MOST_CHARACTERS = 12  # characters that a fact lists
 #: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
 #: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
 LEAST_JUDGED = 1_000
-#: Options that nobody chooses: the machine's speed sets eval_chars, the text vocab_size, and the
-#: clock the steps of a run with a time budget.
-MEASURED = {"eval_chars", "vocab_size"}
-TIMED = {"steps"}
 
 Losses = npt.NDArray[np.float64]
 #: A loss in nats, the number of characters that it is the mean of, and of how many of the split.
@@ -77,24 +69,6 @@ class Curve(Arrays):
         columns["val_characters"] = self.characters
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def curve_of(run: Run, manifest: Manifest) -> Curve:
-    """The losses of a run so far. manifest: its newest one. Raises CheckpointError."""
-    read, of = manifest.part
-    records = [record for record in run.records("metrics") if "val_loss" in record]
-
-    def column(name: str, missing: float = np.nan) -> Losses:
-        return np.array([record.get(name, missing) for record in records], np.float64)
-
-    gpt = column("gpt_loss")
-    return Curve(
-        steps=column("step").astype(np.int64),
-        train=column("train_loss"),
-        val=column("val_loss"),
-        characters=column("val_characters", read).clip(0, of).astype(np.int64),
-        gpt=gpt if np.isfinite(gpt).any() else None,
-    )
 
 
 def _saved(run: Run, step: int) -> str:
@@ -149,8 +123,21 @@ class Overview(Result):
 
     @cached_property
     def curve(self) -> Curve:
-        """The losses at each evaluation, nats per character."""
-        return curve_of(self.run, self.manifest)
+        """The losses at each evaluation so far, nats per character."""
+        read, of = self.manifest.part
+        records = [record for record in self.run.records("metrics") if "val_loss" in record]
+
+        def column(name: str, missing: float = np.nan) -> Losses:
+            return np.array([record.get(name, missing) for record in records], np.float64)
+
+        gpt = column("gpt_loss")
+        return Curve(
+            steps=column("step").astype(np.int64),
+            train=column("train_loss"),
+            val=column("val_loss"),
+            characters=column("val_characters", read).clip(0, of).astype(np.int64),
+            gpt=gpt if np.isfinite(gpt).any() else None,
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -198,7 +185,7 @@ class Overview(Result):
         best = self.manifest.best_step
         if best is None or self.manifest.since_best < 2:
             return ""
-        return f"{no_better_text(best)}: more text helps more than more time"
+        return f"no better since step {best:,}: more text helps more than more time"
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -264,12 +251,8 @@ def parent_facts(parent: Parent | None) -> str:
     if not parent.added:
         return f"{parent.title}, which knows all characters"
     new = counted(len(parent.added), "new character")
-    return f"{parent.title}; {new}: {quote_some(parent.added)}"
-
-
-def quote_some(characters: Sequence[str]) -> str:
-    """The labels of the first characters in quotes, and how many more there are."""
-    return first_few([quoted(character) for character in characters], MOST_CHARACTERS)
+    added = first_few([quoted(character) for character in parent.added], MOST_CHARACTERS)
+    return f"{parent.title}; {new}: {added}"
 
 
 def model_facts(config: ModelConfig) -> str:
@@ -337,30 +320,20 @@ class Runs(Result):
     def sentence(self, all: bool = False) -> str:
         if not self.runs:
             return "train one: gptx train"
-        return "nats a character · gptx runs NAME shows one run, gptx runs A B compares two"
+        return "nats a character · gptx runs NAME shows one run"
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """A row for each run; see `outcome_record`."""
         return [outcome_record(run.name, run.manifest) for run in self]
 
-    def compare(self) -> Comparison:
-        """Their losses and curves, and the options that differ. Raises CheckpointError for a log
-        that cannot be read.
-        """
-        runs = sorted(self, key=lambda run: math.inf if run.loss is None else run.loss)
-        recipes = [recipe_of(run.manifest) for run in runs]
-        names = dict.fromkeys(name for recipe in recipes for name in recipe)
-        values = {name: {repr(recipe.get(name)) for recipe in recipes} for name in names}
-        return Comparison(tuple(runs), tuple(name for name in names if len(values[name]) > 1))
 
-
-def read_runs(root: Path, names: Sequence[str] = ()) -> tuple[Runs, list[str]]:
-    """The runs with these names or patterns, or all runs of a folder, and the errors for those
-    whose newest manifest cannot be read. Raises CheckpointError if there is none, ConfigError.
+def read_runs(root: Path) -> tuple[Runs, list[str]]:
+    """The runs of a folder, and the errors for those whose newest manifest cannot be read. Raises
+    CheckpointError if there is none.
     """
     runs, problems = list[Overview](), list[str]()
-    for run in find_runs(root, names) if names else all_runs(root) or [find_run(root)]:
+    for run in all_runs(root) or [find_run(root)]:
         try:
             runs.append(Overview(run, run.last().manifest))
         except CheckpointError as error:
@@ -368,130 +341,31 @@ def read_runs(root: Path, names: Sequence[str] = ()) -> tuple[Runs, list[str]]:
     return Runs(tuple(runs)), problems
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison(Result):
-    """Several runs, the lowest loss first. differs: the options that differ between them."""
-
-    runs: tuple[Overview, ...]
-    differs: tuple[str, ...]
-
-    X_AXIS = "characters"
-    COLUMNS = (
-        Column("run", "run"),
-        Column("loss", "loss", "{:.4f}".format, right=True),
-        Column("gpt", "GPT alone", "{:.4f}".format, right=True),
-        Column("options", "options that differ"),
-    )
-
-    @property
-    def title(self) -> str:
-        return f"{counted(len(self.runs), 'run')}, the lowest loss first"
-
-    @property
-    def _names(self) -> list[str]:
-        """The names, each after a letter that marks its curve; the 53rd and later have none."""
-        letters = ascii_letters.ljust(len(self.runs))
-        return [f"{letter} {run.name}" for letter, run in zip(letters, self.runs, strict=False)]
-
-    def curves(self) -> Sequence[Line]:
-        """Losses over the characters of training, as steps of other runs may read more of them."""
-        return [
-            Line(
-                name,
-                (run.manifest.step_characters * run.curve.steps).tolist(),
-                run.curve.val.tolist(),
-            )
-            for name, run in zip(self._names, self.runs, strict=True)
-        ]
-
-    def columns(self, all: bool = False) -> Sequence[Column]:
-        counting = any(run.manifest.gpt_loss is not None for run in self.runs)
-        return [column for column in self.COLUMNS if counting or column.field != "gpt"]
-
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
-        rows = []
-        for name, run in zip(self._names, self.runs, strict=True):
-            recipe = recipe_of(run.manifest)
-            options = [
-                f"{option} {cut(str(recipe.get(option)), LONGEST_DIFFERENT)}"
-                for option in self.differs
-            ]
-            losses = {"loss": run.loss, "gpt": run.manifest.gpt_loss}
-            rows.append({"run": name, **losses, "options": " · ".join(options)})
-        return rows
-
-    def sentence(self, all: bool = False) -> str:
-        texts = {(run.manifest.corpus.digest, *run.manifest.shown_loss[1:]) for run in self.runs}
-        if len(texts) > 1:
-            return "not all losses are of the same text: compare only those that are"
-        return ""
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each run: its options that differ, and how it went."""
-        rows = []
-        for run in self.runs:
-            manifest, recipe = run.manifest, recipe_of(run.manifest)
-            row = {
-                "run": run.name,
-                **{option: recipe.get(option) for option in self.differs},
-                "val_nats": run.loss,
-                "gpt_nats": manifest.gpt_loss,
-                "counting_nats": manifest.baseline.nats if manifest.baseline else None,
-                "val_characters": manifest.shown_loss[1],
-                "best_step": manifest.best_step,
-                "step": manifest.step,
-                "characters": manifest.step * manifest.step_characters,
-                "elapsed": manifest.elapsed,
-                "parameters": manifest.model.parameters(),
-                "corpus": ", ".join(manifest.corpus.sources),
-            }
-            rows.append(row)
-        return rows
-
-    def record(self) -> Mapping[str, Any]:
-        return {"differs": list(self.differs)}
-
-
-def recipe_of(manifest: Manifest) -> dict[str, Any]:
-    """Every option that somebody chose, by name."""
-    recipe, left_out = {**vars(manifest.model), **vars(manifest.train)}, MEASURED
-    if manifest.clock is not None:
-        recipe["minutes"] = manifest.clock.ends / 60
-        left_out = MEASURED | TIMED
-    if manifest.parent is not None:
-        recipe["init_from"] = manifest.parent.title
-    return {name: value for name, value in recipe.items() if name not in left_out}
-
-
 def compared_with_counting(manifest: Manifest, measured: Measured | None = None) -> str:
     """ "0.0037 worse than counting (1.1210)", in the four digits shown; "" if nothing was counted.
     measured: a loss on the validation split; None: the run's shown loss.
     """
-    nats, characters, of = measured or manifest.shown_loss
-    baseline = manifest.baseline
-    if baseline is None or nats is None:
+    (nats, *_), record = measured or manifest.shown_loss, counting_record(manifest, measured)
+    if record is None or nats is None:
         return ""
-    counting = f"counting ({baseline.nats:.4f})"
-    if not characters == of == baseline.scored:
+    counting = f"counting ({record['nats']:.4f})"
+    if not record["same_characters"]:
         return f"{counting} was measured on other characters"
-    shown = f"{round(nats, 4) - round(baseline.nats, 4):.4f}"
+    shown = f"{round(nats, 4) - round(record['nats'], 4):.4f}"
     if float(shown) == 0:
         return f"as good as {counting}"
     verdict = "better" if shown.startswith("-") else "worse"
     return f"{shown.removeprefix('-')} {verdict} than {counting}"
 
 
-def loss_advice(nats: float, manifest: Manifest) -> str:
+def loss_advice(manifest: Manifest) -> str:
     """Advice for a loss that is worse than the baseline."""
     what, best = "train longer, or on more text", manifest.best_step
     if best is not None and best < manifest.step and manifest.since_best > 1:
-        what = f"train on more text; {no_better_text(best)}"
+        what = f"train on more text; no better since step {best:,}"
     elif manifest.clock is not None and manifest.step >= manifest.train.steps:
         what = "train on more text; in more epochs the model would learn this one by heart"
-    uniform = math.log(manifest.model.vocab_size)
-    guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
-    return guessing + what
+    return what
 
 
 def note_on_few(characters: int) -> str:
@@ -499,11 +373,6 @@ def note_on_few(characters: int) -> str:
     few = 0 < characters < LEAST_JUDGED
     verb = "is" if characters == 1 else "are"
     return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
-
-
-def no_better_text(best_step: int) -> str:
-    """ "no better since step 400"."""
-    return f"no better since step {best_step:,}"
 
 
 def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:
@@ -516,7 +385,9 @@ def counting_record(manifest: Manifest, measured: Measured | None = None) -> dic
         return None
     same = characters == of == baseline.scored
     return {
-        **{"order": baseline.order, "nats": baseline.nats, **vars(baseline)},
+        "order": baseline.order,
+        "nats": baseline.nats,
+        **vars(baseline),
         "difference": nats - baseline.nats if nats is not None and same else None,
         "same_characters": same,
     }

@@ -1,4 +1,5 @@
-"""One run's folder: its steps, its logs, and a lock for the trainer that writes to it.
+"""A run's folder: its steps, its logs, and a lock for the trainer that writes to it. The folder of
+runs: finds a run by its name or makes one.
 
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
     step-00001000/model.safetensors · state.safetensors · manifest.json
@@ -14,15 +15,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, SupportsIndex
 
 import msgspec
 
-from gpt.errors import CheckpointError, ConfigError, RunInUseError
+from gpt.config.fields import require
+from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import (
@@ -37,7 +42,9 @@ from gpt.storage.sealed import find_digest, open_json, seal_json
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 
-_BEFORE_COMMIT = frozenset({"config.toml", ".lock", "tensorboard"})
+PINNED = ".pinned"  # the file that names the pinned run
+_BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # written before the first checkpoint
+_NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 _ASIDE = "damaged-"  # how the names of folders that `abandon_after` has renamed begin
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 
@@ -104,14 +111,6 @@ class Run:
     def step_paths(self) -> list[Path]:
         """The folders of the committed steps, oldest first."""
         return [self.path / step_folder(step) for step in self.steps()]
-
-    def is_uncommitted(self) -> bool:
-        """Whether the folder has only files that a training writes before its first commit."""
-        try:
-            names = {entry.name for entry in os.scandir(self.path)}
-        except (OSError, ValueError):
-            return False
-        return all(name in _BEFORE_COMMIT or name.startswith(files.TEMPORARY) for name in names)
 
     def last(self) -> Checkpoint:
         """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
@@ -219,13 +218,13 @@ class Run:
         """Adds a line to a log. Lines of "training" are not flushed to the disk; the next
         evaluation flushes them. Raises StorageError.
         """
-        path = self.path / FILES[log]
+        path = self.path / _LOGS[log]
         with files.storage_errors(f"write {path}"):
             files.append(path, _json_line(record).encode(), flush=log != "training")
 
     def records(self, log: str) -> list[dict[str, Any]]:
         """The lines of a log, without those that are damaged."""
-        return [line for line in self._lines(FILES[log]) if log in ("samples", _kind(line))]
+        return [line for line in self._lines(_LOGS[log]) if log in ("samples", _kind(line))]
 
     def forget_after(self, step: int, evaluated: bool = True) -> None:
         """Deletes the log lines of later steps, which a resumed run will write again, and what a
@@ -233,7 +232,7 @@ class Run:
 
         evaluated: whether to keep the evaluation and sample of the step itself.
         """
-        for name in _LINES:
+        for name in {*_LOGS.values()}:
             kept = [
                 line
                 for line in self._lines(name)
@@ -248,7 +247,7 @@ class Run:
         path, lines = self.path / name, []
         for data in files.read(path).splitlines() if os.path.lexists(path) else ():
             with suppress(ValueError, RecursionError):
-                line: dict[str, Any] = msgspec.json.decode(data, type=_LINES[name])
+                line = msgspec.json.decode(data, type=dict[str, Any])
                 if isinstance(line.get("step"), int):
                     lines.append(line)
         return lines
@@ -276,14 +275,8 @@ class Run:
             lock.release()
 
 
-class _Sample(TypedDict):
-    step: int
-    text: str
-
-
 #: Kind of line -> the log file that contains it.
-FILES = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
-_LINES: dict[str, Any] = {"metrics.jsonl": dict[str, int | float], "samples.jsonl": _Sample}
+_LOGS = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
 
 
 def _kind(line: Mapping[str, Any]) -> str:
@@ -293,3 +286,117 @@ def _kind(line: Mapping[str, Any]) -> str:
 
 def _json_line(line: Mapping[str, Any]) -> str:
     return f"{json.dumps(line, ensure_ascii=False, allow_nan=False)}\n"
+
+
+def check_run_name(name: str) -> str:
+    """Returns the name. Raises ConfigError unless it is one plain folder name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"invalid run name {name!a}: use letters, digits, '-', '_', '+' and '.', "
+            "not starting with '.' or '-'"
+        )
+    return name
+
+
+def all_runs(root: Path) -> list[Run]:
+    """The runs in a folder that have a checkpoint; the most recently saved one is the last."""
+    try:
+        folders = [Path(entry.path) for entry in os.scandir(root) if entry.is_dir()]
+    except (OSError, ValueError):
+        return []
+    saved = []
+    for folder in folders:
+        paths = Run(folder).step_paths() if _NAME.fullmatch(folder.name) else []
+        if paths:
+            with suppress(OSError):
+                saved.append((paths[-1].stat().st_mtime_ns, folder.name, Run(folder)))
+    return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
+
+
+def pinned_run(root: Path) -> Run | None:
+    """The run that was pinned, if it still has a checkpoint."""
+    with suppress(OSError, ValueError):
+        name = (root / PINNED).read_text("utf-8").strip()
+        run = Run(root / name)
+        if _NAME.fullmatch(name) and run.step_paths():
+            return run
+    return None
+
+
+def pin_run(root: Path, name: str) -> None:
+    """Makes this run the one that commands take by themselves; "newest": they take the newest.
+    Raises CheckpointError, ConfigError, StorageError.
+    """
+    if name != "newest":
+        find_run(root, name)
+    with files.storage_errors(f"write {root / PINNED}"):
+        files.replace(root / PINNED, f"{name}\n".encode())
+
+
+def find_run(root: Path, name: str | None = None) -> Run:
+    """The named run; without a name, the pinned one, otherwise the most recently saved one. Raises
+    CheckpointError, ConfigError.
+    """
+    if name is None:
+        runs = all_runs(root)
+        if not runs:
+            raise CheckpointError(f"no checkpoint in {root.absolute()}{_hint(runs)}")
+        return pinned_run(root) or runs[-1]
+    run = Run(root / check_run_name(name))
+    if run.steps():
+        return run
+    raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root), name)}")
+
+
+def _hint(runs: Sequence[Run], name: str = "") -> str:
+    """The end of an error: the most similar name, or the newest runs."""
+    lower = {run.name.lower(): run.name for run in runs}
+    if similar := get_close_matches(name.lower(), lower, 1):
+        return f"; did you mean {lower[similar[0]]}?"
+    if not runs:
+        return "; train one with: gptx train"
+    older = f" and {len(runs) - 5:,} older ones" if len(runs) > 5 else ""
+    return f"; there are: {', '.join(run.name for run in runs[-5:])}{older}"
+
+
+def new_run(root: Path, stem: str, name: str | None = None) -> Run:
+    """Makes a run's folder with the given name, or with the corpus's name and the next free
+    number.
+
+    If a run was killed before its first checkpoint, its folder is used again. Raises ConfigError if
+    the name is taken, StorageError if the folder cannot be made.
+    """
+    with files.storage_errors(f"make a run in {root}"):
+        root.mkdir(parents=True, exist_ok=True)
+        if name is not None:
+            run = check_free(root, name)
+            with suppress(FileExistsError):  # a training was killed before its first checkpoint
+                run.path.mkdir()
+            return run
+        base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
+        for number in count(1):
+            with suppress(FileExistsError):
+                (root / f"{base}-{number}").mkdir()
+                break
+        return Run(root / f"{base}-{number}")
+
+
+def check_free(root: Path, name: str) -> Run:
+    """The run with this name. Raises ConfigError if the name is taken by a folder with other files
+    than a training makes before its first save.
+    """
+    run = Run(root / check_run_name(name))
+    advice = f"choose another name, or continue it: `resume` `run={run.name!r}`"
+    require(not run.steps(), "run", f"{run.name!r} exists already; {advice}")
+    if os.path.lexists(run.path):
+        names = os.listdir(run.path) if run.path.is_dir() else [""]
+        free = all(name in _BEFORE_COMMIT or name.startswith(files.TEMPORARY) for name in names)
+        require(free, "run", f"{run.path} exists already and is not a run; choose another name")
+    return run
+
+
+def discard_if_empty(run: Run) -> None:
+    """Removes a run's folder if nothing was saved in it."""
+    if not run.steps():
+        with suppress(OSError, GptxError):
+            shutil.rmtree(run.path)

@@ -24,8 +24,7 @@ from gpt.storage.overview import (
     note_on_few,
     parent_facts,
 )
-from gpt.storage.run import Run
-from gpt.storage.runs import pinned_run
+from gpt.storage.run import Run, pinned_run
 from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ def _losses(manifest: Manifest) -> list[str]:
             lines[1] += ", not yet better than counting"
     worst = nats if alone is None else alone
     if worst >= goal:
-        lines[-1] += f": {loss_advice(worst, manifest)}"
+        lines[-1] += f": {loss_advice(manifest)}"
     lines[0] += note_on_few(characters)
     return lines
 

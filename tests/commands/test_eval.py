@@ -1,4 +1,4 @@
-"""`gptx eval`: the loss of training, every character's surprisal, two models."""
+"""`gptx eval`: the loss of training, every character's surprisal."""
 
 from __future__ import annotations
 
@@ -73,20 +73,6 @@ def test_eval_without_its_corpus_says_what_to_do(gptx: Gptx, home: Path) -> None
         assert "the validation split needs the corpus: " in answer.err
 
 
-def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
-    answer = gptx("eval", "corpus.txt", "--against", "corpus-1:4", "--run", "corpus-1")
-    assert answer.code == 0
-    assert answer.out.startswith("corpus.txt · ")
-    for step in (8, 4):
-        assert re.search(rf"^corpus-1 step {step}  \d\.\d{{4}} nats a character ", answer.out, re.M)
-    assert len(answer.out.splitlines()) == 6
-    both = json.loads(gptx("eval", "--against", "corpus-1", "--run", "corpus-1", "--json").out)
-    assert (both["difference"], both["error"], both["interval"]) == (0, 0, [0, 0])
-    assert (both["schema"], both["sure"]) == (1, False)
-    assert both["first"] == pytest.approx(json.loads(gptx("eval", "--json").out)["nats"], abs=1e-6)
-    assert gptx("eval", "--against", "none").code == 4
-
-
 def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home: Path) -> None:
     draws = np.random.default_rng(3).integers(0, 26, (3, 9000)) + ord("a")
     text, new, first = (bytes(each.tolist()).decode() for each in draws)
@@ -112,5 +98,3 @@ def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home:
     assert f"warning: 40 % of standard input {is_in}" in part.err
     record = json.loads(part.out)
     assert (record["learned"], record["trained_on"]) == (pytest.approx(0.4, abs=0.002), False)
-    favours = gptx("eval", "-", "--run", "first", "--against", "alone", stdin=mixed).err
-    assert "40 % of standard input is in the text that alone was trained on" in favours

@@ -57,7 +57,6 @@ LINES = [
     ["sample", HOSTILE, "--unknown", "skip", "--length", "5"],
     ["eval", TEXT, "--run", NAME, "--chars"],
     ["eval", TEXT, "--run", NAME, "--json"],
-    ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1"],
     ["next", "the", "--run", NAME],
     ["live", "--run", NAME, "-o", f"{HOSTILE}.html"],
     ["export", f"{HOSTILE}.folder", "--run", HOSTILE, "--force"],
@@ -65,7 +64,6 @@ LINES = [
     ["train", "corpus.txt", "--steps", "2", "--init-from", NAME, "--json"],
     ["runs"],
     ["runs", "--json"],
-    ["runs", "*"],
 ]
 WRONG = [
     ["attn", HOSTILE],

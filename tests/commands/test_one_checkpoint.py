@@ -63,7 +63,6 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
             "its corpus is unknown; give its run with --run",
         ),
         ("sample --run {model} --step 4", 2, "--step: {model} has one step only; leave --step out"),
-        ("eval corpus.txt --run first --against {step} --step last", 0, ""),
         ("sample --run {step} --step last", 2, "--step: {step} has one step only"),
         ("sample --run corpus.txt", 4, "not a gptx checkpoint"),
         (

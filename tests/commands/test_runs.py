@@ -1,17 +1,15 @@
-"""`gptx runs`: the table, the details of one run, comparisons."""
+"""`gptx runs`: the table, the details of one run, the pinned one."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from program import TINY, Gptx, answer_of, at_home
+from program import TINY, Gptx
 
 import gpt
-from gpt.show.programs import to_record
 
 
 def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:
@@ -43,112 +41,25 @@ def test_runs_shows_the_whole_lines_of_a_damaged_log(gptx: Gptx, home: Path) -> 
             path.write_bytes(data)
 
 
-@pytest.fixture(scope="module")
-def sweep(home: Path) -> Path:
-    """Two recipes of two seeds each, one of them on a text with a Japanese name, and another."""
-    (home / "日本語.txt").write_bytes((home / "corpus.txt").read_bytes()[:-9])
-    with pytest.MonkeyPatch.context() as patch:
-        at_home(home, patch)
-        for rate in ("1e-3", "1e-2"):
-            for seed in ("1", "2"):
-                options = ("--learning-rate", rate, "--seed", seed, "--run", f"lr-{rate}-{seed}")
-                answer = answer_of(patch, ("train", "corpus.txt", *TINY, *options, *SWEEP))
-                assert answer.code == 0, answer.err
-        other = ("train", "日本語.txt", *TINY, "--run", "other", *SWEEP)
-        assert answer_of(patch, other).code == 0
-    return home / "sweep"
-
-
-SWEEP = ("--checkpoints", "sweep")
-
-
-def test_runs_are_compared_by_loss_and_options(gptx: Gptx, sweep: Path) -> None:
-    answer = gptx("runs", "lr-*", *SWEEP)
-    assert (answer.code, answer.err) == (0, "")
-    lines = answer.out.splitlines()
-    assert lines[0] == "4 runs, the lowest loss first"
-    rows = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)["rows"]
-    assert [row["val_nats"] for row in rows] == sorted(row["val_nats"] for row in rows)
-    for letter, row, line in zip("abcd", rows, lines[-4:], strict=True):
-        options = f"learning_rate {row['learning_rate']} · seed {row['seed']}"
-        assert line.split(maxsplit=3) == [letter, row["run"], f"{row['val_nats']:.4f}", options]
-    assert gptx("runs", "lr-1e-2-1", "lr-*", "lr-1e-2-1", *SWEEP).out == answer.out
-
-
-def test_losses_on_other_texts_are_said_not_to_compare(gptx: Gptx, sweep: Path) -> None:
-    *_, said = gptx("runs", "*", *SWEEP).out.splitlines()
-    assert said.startswith("not all losses are of the same text")
-
-
-def test_comparison_is_written_as_a_table(gptx: Gptx, sweep: Path) -> None:
-    shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
-    assert gptx("runs", "lr-*", "-o", "table.json", *SWEEP).out == ""
-    assert json.loads(Path("table.json").read_text("utf-8")) == shown
-    assert shown["differs"] == ["learning_rate", "seed"]
-    gptx("runs", "lr-*", "-o", "table.csv", *SWEEP)
-    with open("table.csv", encoding="utf-8", newline="") as file:
-        rows = [*csv.DictReader(file)]
-    for row, recipe in zip(rows, shown["rows"], strict=True):
-        assert row["run"] == recipe["run"]
-        assert float(row["val_nats"]) == recipe["val_nats"]
-        assert row["gpt_nats"] == ""
-    gptx("runs", "lr-*", "-o", "table.txt", *SWEEP)
-    assert "a lr-1e-" in Path("table.txt").read_text("utf-8")
-    assert gptx("runs", "other", "-o", "one.txt", *SWEEP).code == 0
-
-
-def test_json_of_runs_has_options_and_curves(gptx: Gptx, sweep: Path) -> None:
-    records = [json.loads(line) for line in gptx("runs", "--json", *SWEEP).out.splitlines()]
-    assert len(records) == 5
-    for record in records:
+def test_json_of_runs_has_options_evaluations_and_logs(gptx: Gptx, home: Path) -> None:
+    (home / "日本語.txt").write_bytes((home / "corpus.txt").read_bytes())
+    here = ("--checkpoints", "several")
+    for name, corpus in (("one", "corpus.txt"), ("other", "日本語.txt")):
+        assert gptx("train", corpus, *TINY, "--run", name, *here).code == 0
+    for line in gptx("runs", "--json", *here).out.splitlines():
+        record = json.loads(line)
         assert record["options"]["steps"] == 8
         assert [row["step"] for row in record["rows"]] == [4, 8]
         assert min(row["val"] for row in record["rows"]) == pytest.approx(record["val_nats"])
-    one = json.loads(gptx("runs", "other", "--json", *SWEEP).out)
-    assert one["corpus"]["sources"] == ["日本語.txt"]
-    assert [each["step"] for each in one["metrics"]] == [4, 8]
-    assert [each["step"] for each in one["training"]] == [*range(1, 9)]
-    assert {"step", "text"} <= one["samples"][0].keys()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (["lr-*", "nobody"], 4, "no run 'nobody' in sweep; there are: "),
-        (["x-*"], 4, "no run matches 'x-*' in sweep; there are: "),
-        (["a/*"], 4, "no run matches 'a/*'"),
-        (["-o", "t.csv"], 2, "-o needs names of runs; '*' is all"),
-        (["lr-*", "-o", "t.svg"], 2, "--output: .svg is not one of .txt, .json, .csv"),
-    ],
-)
-def test_bad_comparisons_print_one_line(
-    gptx: Gptx, sweep: Path, arguments: list[str], code: int, says: str
-) -> None:
-    answer = gptx("runs", *arguments, *SWEEP)
-    assert (answer.code, answer.out) == (code, "")
-    assert says in answer.err
-    assert answer.err.count("\n") == 1
-    assert not Path("t.csv").exists()
-
-
-def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, sweep: Path) -> None:
-    where = ("--checkpoints", "some-damaged")
-    shutil.copytree(sweep, "some-damaged")
-    Path("some-damaged/lr-1e-3-1/step-00000008/manifest.json").write_text("{")
-    answer = gptx("runs", "lr-1e-3-*", *where)
-    assert answer.code == 0
-    assert answer.err.startswith("warning: damaged, or not a gptx checkpoint: some-damaged/lr-1e-3")
-    assert answer.out.startswith("1 run, ")
-    nothing = gptx("runs", "lr-1e-3-1", "lr-1e-3-1", *where)
-    assert (nothing.code, nothing.out) == (4, "")
-    assert nothing.err.splitlines()[-1].endswith("no undamaged run is left to compare")
-
-
-def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
-    comparison = gpt.runs(sweep, ["lr-*"]).compare()
-    shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
-    assert to_record(comparison) == shown
-    assert len(gpt.runs(sweep).compare().runs) == 5
+    other = json.loads(gptx("runs", "other", "--json", *here).out)
+    assert other["corpus"]["sources"] == ["日本語.txt"]
+    assert [line["step"] for line in other["metrics"]] == [4, 8]
+    assert [line["step"] for line in other["training"]] == [*range(1, 9)]
+    assert {"step", "text"} <= other["samples"][0].keys()
+    (home / "several/one/step-00000008/manifest.json").write_text("{")
+    damaged = gptx("runs", *here)
+    assert damaged.err.startswith("warning: damaged, or not a gptx checkpoint: several/one/")
+    assert (damaged.code, damaged.out.splitlines()[0]) == (0, "1 run")
 
 
 def test_a_pinned_run_comes_before_the_newest(gptx: Gptx, home: Path) -> None:

@@ -15,8 +15,7 @@ from gpt.counting.baseline import HeldOut
 from gpt.counting.gate import Predict
 from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
-from gpt.storage.run import Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import Run, new_run
 from gpt.training.evaluation import predict_span
 from gpt.training.events import Evaluated
 from gpt.training.step import IGNORED, _mean_loss

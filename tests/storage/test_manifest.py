@@ -76,9 +76,9 @@ def test_a_number_that_is_not_finite_is_never_written(tiny: Checkpoint, number: 
         ("train", {"steps": 0}),
         ("vocabulary", {"characters": "aa"}),
         ("corpus", {"digest": "", "characters": 1, "sources": None}),
-        ("clock", {"seconds": -1.0}),
+        ("clock", {"seconds": "1"}),
         ("files", {"model.safetensors": ["x", "y"]}),
-        ("baseline", {"losses": [], "counted": 1, "scored": 1}),
+        ("baseline", {"losses": None, "counted": 1, "scored": 1}),
     ],
 )
 def test_wrong_value_in_a_manifest_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Saved runs: the list, one run, several compared, losses in words; rows for programs."""
+"""Saved runs: the list, one run, losses in words; rows for programs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ from manifests import METRICS, NASTY, in_part, manifest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
-from gpt.errors import CheckpointError, ConfigError
-from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
+from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest, Parent
 from gpt.storage.overview import (
     Overview,
     Runs,
     compared_with_counting,
     corpus_facts,
     counting_record,
-    curve_of,
     loss_advice,
     model_facts,
     outcome_record,
-    quote_some,
+    parent_facts,
     read_runs,
 )
 from gpt.storage.run import Run
-from gpt.storage.runs import find_runs
 
 Make = Callable[..., Overview]
 
@@ -48,24 +45,6 @@ def one(tmp_path: Path) -> Make:
         for step, text in zip((6, 12, 300, 900, 1800), texts, strict=False):
             run.append("samples", {"step": step, "text": text})
         return Overview(run, changed)
-
-    return make
-
-
-@pytest.fixture
-def several(tmp_path: Path) -> Make:
-    """Makes a run with two evaluations, this loss, and these options of training or fields."""
-
-    def make(name: str, loss: float | None = 2.0, **changes: Any) -> Overview:
-        run = Run(tmp_path / name)
-        run.path.mkdir()
-        for step in (6, 12) if loss else ():
-            losses = {"train_loss": 2.0, "val_loss": (loss or 9.0) + 1 / step}
-            run.append("metrics", {"step": step, **losses})
-        fields = {key: changes.pop(key) for key in [*changes] if key in vars(manifest())}
-        train = TrainConfig(**{"steps": 12, **changes})
-        start = manifest(step=12, train=train, best_loss=loss, best_step=12, val_characters=999)
-        return Overview(run, replace(start, **fields))
 
     return make
 
@@ -148,8 +127,10 @@ def test_a_model_and_a_text_in_words() -> None:
     assert counting.endswith("context 64, counting of up to 8 characters")
     text = CorpusId("0" * 64, 1_115_394, tuple("abcde"))
     assert corpus_facts(text, small) == "a, b, c and 2 more: 1,115,394 characters, 65 different"
-    assert quote_some("\n\x1b") == "'⏎' '␛'"
-    assert quote_some("x" * 15).endswith(" and 3 more")
+    parent = Parent("old", 9, "0" * 64, "\n\x1b" + "x" * 13)
+    new = parent_facts(parent)
+    assert new.startswith("old step 9; 15 new characters: '⏎' '␛' 'x'")
+    assert new.endswith(" and 3 more")
 
 
 def test_outcome_has_numbers_for_programs() -> None:
@@ -195,59 +176,16 @@ def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations(one: M
     assert run.record()["corpus"]["sources"] == ["shakespeare.txt"]
 
 
-def test_a_curve_has_read_only_arrays_and_a_row_for_each_evaluation(several: Make) -> None:
-    run = several("a")
-    assert run.curve.rows == [
-        {"step": 6, "train": 2.0, "val": 2 + 1 / 6, "val_characters": 999},
-        {"step": 12, "train": 2.0, "val": 2 + 1 / 12, "val_characters": 999},
-    ]
+def test_a_curve_has_read_only_arrays_and_a_row_for_each_evaluation(one: Make) -> None:
+    run = one(manifest())
+    first = {"step": 6, "train": METRICS[0]["train_loss"], "val": METRICS[0]["val_loss"]}
+    assert run.curve.rows[0] == {**first, "val_characters": 111_539}
     with pytest.raises(ValueError, match="read-only"):
         run.curve.val[0] = 1
-    run.run.append("metrics", {"step": 18, "train_loss": 1, "val_loss": 1, "gpt_loss": 1.5})
-    alone = curve_of(run.run, run.manifest)
-    np.testing.assert_array_equal(alone.gpt, [math.nan, math.nan, 1.5])
+    run.run.append("metrics", {"step": 1806, "train_loss": 1, "val_loss": 1, "gpt_loss": 1.5})
+    alone = Overview(run.run, run.manifest).curve
+    np.testing.assert_array_equal(alone.gpt, [*[math.nan] * len(METRICS), 1.5])
     assert [line.name for line in alone.lines()] == ["validation", "training", "GPT alone"]
-
-
-def test_the_lowest_loss_comes_first_and_only_options_that_differ_are_named(several: Make) -> None:
-    runs = several("a", 2.0, learning_rate=0.01), several("b", 1.0, learning_rate=0.1, seed=2)
-    comparison = Runs((*runs, several("c", None))).compare()
-    assert [run.name for run in comparison.runs] == ["b", "a", "c"]
-    assert comparison.differs == ("learning_rate", "seed")
-    first, second, last = comparison.rows
-    assert (first["run"], first["learning_rate"], first["val_nats"]) == ("b", 0.1, 1.0)
-    assert second["characters"] == 12 * 32 * ModelConfig(vocab_size=65).block_size
-    assert last["val_nats"] is None
-    lines = shown(comparison, 80)
-    assert lines[0] == "3 runs, the lowest loss first"
-    cells = [line.split() for line in lines]
-    assert ["a", "b", "1.0000", "learning_rate", "0.1", "·", "seed", "2"] in cells
-    assert lines[-1].startswith("c c ")
-    assert len(comparison.to_csv().splitlines()) == 4
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"corpus": CorpusId("1" * 64, 9, ("日本.txt",))}, {"val_characters": 998}]
-)
-def test_losses_of_other_texts_are_said_not_to_compare(
-    several: Make, changes: dict[str, Any]
-) -> None:
-    sentence = Runs((several("a"), several("b", 1.0, **changes))).compare().sentence()
-    assert sentence.startswith("not all losses are of the same text") == bool(changes)
-
-
-def test_runs_are_found_by_names_and_patterns(fresh_run: Run) -> None:
-    root = fresh_run.path.parent
-    for name in ("lr-10", "lr-2", "other"):
-        (root / name).symlink_to(fresh_run.path)
-    names = [run.name for run in find_runs(root, ["other", "lr-*", "lr-2"])]
-    assert (names[0], {*names}, len(names)) == ("other", {"other", "lr-2", "lr-10"}, 3)
-    with pytest.raises(CheckpointError, match=r"no run matches 'z\*' in .*; there are: .*tiny"):
-        find_runs(root, ["tiny", "z*"])
-    with pytest.raises(CheckpointError, match="no run 'lr-3'"):
-        find_runs(root, ["lr-3"])
-    with pytest.raises(ConfigError, match="invalid run name"):
-        find_runs(root, ["../tiny"])
 
 
 def test_a_loss_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
@@ -270,21 +208,19 @@ BY_HEART = "train on more text; in more epochs the model would learn this one by
 
 
 @pytest.mark.parametrize(
-    ("nats", "changes", "advice"),
+    ("changes", "advice"),
     [
-        (2.6, {"best_step": 1800}, LONGER),
-        (2.6, {"since_best": 1}, LONGER),
-        (2.6, {"since_best": 2}, "train on more text; no better since step 12"),
-        (2.6, {"best_step": 1800, "clock": Clock(seconds=60)}, LONGER),
+        ({"best_step": 1800}, LONGER),
+        ({"since_best": 1}, LONGER),
+        ({"since_best": 2}, "train on more text; no better since step 12"),
+        ({"best_step": 1800, "clock": Clock(seconds=60)}, LONGER),
         (
-            2.6,
             {"best_step": 1800, "clock": Clock(seconds=60), "train": TrainConfig(steps=1800)},
             BY_HEART,
         ),
-        (9.0, {}, f"even uniform guessing reaches 4.1744; {LONGER}"),
     ],
 )
 def test_advice_for_a_loss_above_the_baseline_fits_the_run(
-    nats: float, changes: dict[str, Any], advice: str
+    changes: dict[str, Any], advice: str
 ) -> None:
-    assert loss_advice(nats, manifest(**changes)) == advice
+    assert loss_advice(manifest(**changes)) == advice

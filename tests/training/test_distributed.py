@@ -21,8 +21,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import ConfigError, NumericsError, RankError
 from gpt.model import GPT
-from gpt.storage.run import MODEL, STATE, Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import ranks
 from gpt.training.events import Evaluated, Event, Saved, Stepped, Stopped
 from gpt.training.step import Net

@@ -16,8 +16,7 @@ from conftest import corpus_of
 
 from gpt.corpus.sources import repeats
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.run import Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import Run, new_run
 from gpt.training.events import Evaluated, Stepped
 from gpt.training.plan import Machine, make_plan
 from gpt.training.trainer import Job, Trainer

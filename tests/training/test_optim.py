@@ -12,7 +12,7 @@ from conftest import TEXT, TINY, corpus_of, manifest_of
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.storage.runs import new_run
+from gpt.storage.run import new_run
 from gpt.training.evaluation import evaluate
 from gpt.training.events import Evaluated
 from gpt.training.optim import (

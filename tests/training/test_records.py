@@ -12,8 +12,7 @@ import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from program import TINY, Gptx
 
-from gpt.storage.run import Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import Run, new_run
 from gpt.training import events as module
 from gpt.training import ranks
 from gpt.training import trainer as trainer_module

@@ -15,8 +15,7 @@ from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks
 
 from gpt.storage.manifest import Clock
-from gpt.storage.run import Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import Run, new_run
 from gpt.training import ranks
 from gpt.training import trainer as module
 from gpt.training.events import EvaluatedAtEnd, Event, Stepped, Stopped

@@ -21,8 +21,7 @@ from gpt.config.fields import only_fields
 from gpt.errors import GptxError, NumericsError, StorageError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
-from gpt.storage.run import MODEL, STATE, Run
-from gpt.storage.runs import new_run
+from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import trainer as module
 from gpt.training.evaluation import Losses, evaluate
 from gpt.training.events import (
