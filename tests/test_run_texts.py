@@ -61,4 +61,4 @@ def test_heads_log_which_text_they_measure_if_the_run_has_none(
     tiny: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert "first" in TrainedGPT(tiny.model()).heads(windows=1).text
-    assert "stored in the model file" in caplog.text
+    assert "measuring on the validation split's first" in caplog.text

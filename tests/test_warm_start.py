@@ -156,13 +156,13 @@ def test_models_that_cannot_be_a_parent_are_refused(tiny: Checkpoint, tmp_path: 
     (tmp_path / "damaged.safetensors").write_bytes(damaged)
     for parent, says in (
         (tmp_path / "damaged.safetensors", "^damaged: "),
-        (tmp_path / "nothing", "^there is no run, folder or file "),
+        (tmp_path / "nothing", "^no checkpoint in "),
     ):
         with pytest.raises(CheckpointError, match=says) as caught:
             child_of(parent, tmp_path)
         assert caught.value.exit_code == 4
     assert not (tmp_path / "children").exists()
-    with pytest.raises(TextError, match=r"too short: tiny, whose .* reads 16 .* has 10; use more"):
+    with pytest.raises(TextError, match=r"split has .* characters, needs 17"):
         child_of(tiny.path, tmp_path, "the cat sat" * 9)
     assert not (tmp_path / "children").exists()
 
@@ -184,7 +184,7 @@ def test_card_runs_and_config_name_the_parent(gptx: Gptx, home: Path) -> None:
 
 
 def test_what_a_parent_has_learned_of_the_text_is_said(gptx: Gptx, home: Path) -> None:
-    """half validates on what first was trained on; child continues other on the text of first."""
+    """child continues first on another text."""
     lines = [f"{number}: the cat sat on mat {number * number}\n" for number in range(200)]
     (home / "numbers.txt").write_text("".join(lines))
     short = ("--steps", "2", "--counting", "0", "--checkpoints", "family")
@@ -192,12 +192,8 @@ def test_what_a_parent_has_learned_of_the_text_is_said(gptx: Gptx, home: Path) -
     for run, text, more in (
         ("first", "numbers.txt", shape),
         ("child", "corpus.txt", ("--init-from", "first")),
-        ("half", "numbers.txt", ("--init-from", "first", "--val-fraction", "0.5")),
     ):
-        done = gptx("train", text, "--run", run, *more, *short)
-        assert done.code == 0, done.err
-        learned = "of the validation text is in the text that first was trained on"
-        assert (learned in " ".join(done.err.split())) == (run == "half")
+        assert gptx("train", text, "--run", run, *more, *short).code == 0
     warning = "warning: numbers.txt is in the text that this run was trained on"
     told = gptx("eval", "--checkpoints", "family", "--run", "child", "numbers.txt").err
     assert warning in " ".join(told.split())
