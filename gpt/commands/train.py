@@ -14,7 +14,6 @@ from gpt.commands.progress import one_report, progress_bar, run_training
 from gpt.commands.shared import OutputOptions, note, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
-from gpt.config.train import RECORDED
 from gpt.devices import let_threads_sleep
 
 if TYPE_CHECKING:
@@ -79,8 +78,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
         refuse_if("val_fraction" in typed and not is_last, "--val-fraction: only with --split last")
         other = in_file.get("preset", run.preset)
         refuse_if(other != run.preset, f"--preset: {run.preset}, but --config has {other}")
-        recorded = {name: in_file[name] for name in RECORDED if name in in_file}
-        return begin_run(run, options, texts, progress_bar, recorded, dry=action.dry_run)
+        return begin_run(run, options, texts, progress_bar, dry=action.dry_run)
     refuse_if(
         "init_from" in typed,
         "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
