@@ -87,6 +87,6 @@ def _show(asked: RunsOptions, run: Run) -> None:
 
 
 def _record(result: Any) -> dict[str, Any]:
-    from gpt.show.programs import to_record
+    from gpt.show.result import to_record
 
     return to_record(result)

@@ -38,8 +38,7 @@ from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import MATRICES, Hook, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.programs import named_form
-from gpt.show.result import Column, Result, short_number, signed_number
+from gpt.show.result import Column, Result, named_form, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted

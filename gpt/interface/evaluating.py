@@ -16,9 +16,8 @@ from gpt.config import Unknown
 from gpt.config.fields import require
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.doubts import is_whole_text, learned_texts, share_learned
-from gpt.reading.novelty import MOST, Novelty, longest_copies
 from gpt.reading.score import Evaluation, Score, character_surprisals, compare_paired, score
-from gpt.reading.writing import Sample
+from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
 from gpt.vocabulary import Reading, known_text, log_note

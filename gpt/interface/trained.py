@@ -46,17 +46,15 @@ if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.next_character import NextCharacter
+    from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
-    from gpt.heads.why import Why
     from gpt.model import GPT
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty, Passages
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
     from gpt.reading.weights import Weights
-    from gpt.reading.writing import Sample
+    from gpt.reading.writing import Novelty, Passages, Sample
     from gpt.storage.overview import Curve, Runs
 
     OtherModel: TypeAlias = "TrainedGPT | str | Path"
@@ -300,7 +298,7 @@ class TrainedGPT:
 
         if call.new:
             from gpt.config.sample import seed_of
-            from gpt.reading.items import new_items
+            from gpt.reading.writing import new_items
 
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
@@ -345,7 +343,7 @@ class TrainedGPT:
     def _copies(self, most: int, data: Path) -> Passages:
         """The passages of the training text with one character more than `most`."""
         from gpt.corpus.corpus import splits_of_run
-        from gpt.reading.novelty import MOST, Passages
+        from gpt.reading.writing import MOST, Passages
 
         if (data, most) not in self._passages:
             train, _ = splits_of_run(self.name, self.recorded, data, "`avoid_copies`")
@@ -382,7 +380,7 @@ class TrainedGPT:
         Raises TextError for a text longer than the context and for unknown characters, ConfigError
         if `char` or `against` is not one character.
         """
-        from gpt.heads.why import why
+        from gpt.heads.next_character import why
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         return why(self.reader, self.vocabulary, text, call)

@@ -11,7 +11,7 @@ import pytest
 from program import TINY, Gptx, answer_of, at_home
 
 import gpt
-from gpt.show.programs import to_record
+from gpt.show.result import to_record
 
 
 def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:

@@ -18,7 +18,7 @@ from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap, Selection, select
 from gpt.interface.trained import TrainedGPT
-from gpt.show.programs import to_json
+from gpt.show.result import to_json
 from gpt.storage.run import Checkpoint
 
 STAGES = get_args(DrawnStage)

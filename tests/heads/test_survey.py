@@ -23,7 +23,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
-from gpt.show.programs import to_record
+from gpt.show.result import to_record
 
 
 @pytest.fixture(scope="module")

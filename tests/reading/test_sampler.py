@@ -21,7 +21,6 @@ from gpt.errors import ConfigError
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.novelty import Passages
 from gpt.reading.sampler import (
     FILTERS,
     Samples,
@@ -33,6 +32,7 @@ from gpt.reading.sampler import (
     uniforms,
     window_start,
 )
+from gpt.reading.writing import Passages
 from gpt.vocabulary import Ids, Vocabulary
 
 Logits = npt.NDArray[np.float64]

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpt.show.programs import csv_text, round_floats, to_json
-from gpt.show.result import Result
+from gpt.show.result import Result, csv_text, round_floats, to_json
 
 
 @dataclass(frozen=True)
