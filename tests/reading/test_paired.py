@@ -77,17 +77,3 @@ def test_an_interval_exists_from_20_characters_on(length: int) -> None:
         assert not paired.sure
     assert compare_paired(a, a).difference == 0
     assert not compare_paired(a, a).sure
-
-
-def test_a_comparison_for_programs_has_the_interval_or_null() -> None:
-    a = np.random.default_rng(2).random(500)
-    numbers = compare_paired(a, a[::-1] + 0.5).numbers
-    assert list(numbers) == (
-        "first second difference error freedom interval detectable sure characters".split()
-    )
-    low, high = numbers["interval"]
-    assert low < numbers["difference"] < high
-    assert (numbers["sure"], numbers["characters"]) == (True, 500)
-    assert numbers["detectable"] == pytest.approx((high - low) / 2)
-    short = compare_paired(a[:5], a[5:10]).numbers
-    assert (short["error"], short["interval"], short["detectable"]) == (None, None, None)
