@@ -18,7 +18,7 @@ from gpt.errors import GptxError
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
-    from gpt.reading.novelty import Novelty
+    from gpt.reading.writing import Novelty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +136,7 @@ def _write_new(
 ) -> None:
     """Writes new items as they come, as the text has them; with --json, a record for each."""
     from gpt.characters import to_json
-    from gpt.reading.items import new_items
-    from gpt.reading.writing import SCHEMA
+    from gpt.reading.writing import SCHEMA, new_items
 
     written = list[str]()
     for number, item in enumerate(new_items(model, settings, data)):

@@ -42,17 +42,15 @@ if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.next_character import NextCharacter
+    from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
-    from gpt.heads.why import Why
     from gpt.model import GPT
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty, Passages
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
     from gpt.reading.weights import Weights
-    from gpt.reading.writing import Sample
+    from gpt.reading.writing import Novelty, Passages, Sample
     from gpt.storage.overview import Curve, Runs
 
 
@@ -282,7 +280,7 @@ class TrainedGPT:
 
         if call.new:
             from gpt.config.sample import seed_of
-            from gpt.reading.items import new_items
+            from gpt.reading.writing import new_items
 
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
@@ -323,7 +321,7 @@ class TrainedGPT:
     def _copies(self, most: int, data: Path) -> Passages:
         """The training text's passages of `most` + 1 characters. Raises TextError."""
         from gpt.corpus.corpus import splits_of_run
-        from gpt.reading.novelty import MOST, Passages
+        from gpt.reading.writing import MOST, Passages
 
         if (data, most) not in self._passages:
             train, _ = splits_of_run(self.name, self.recorded, data, "`avoid_copies`")
@@ -356,7 +354,7 @@ class TrainedGPT:
         """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
         logit of the next character, in float64; the sum is exact. Raises TextError, ConfigError.
         """
-        from gpt.heads.why import why
+        from gpt.heads.next_character import why
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         return why(self.reader, self.vocabulary, text, call)
