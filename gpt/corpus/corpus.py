@@ -1,19 +1,23 @@
 """The corpus of a command or a run: finds it, encodes it once and splits it.
 
-The ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
-run still uses the corpus it started with. A text is read twice: the first pass counts its
-characters, the second writes their ids, if the text is still the same; the training split comes
-first, so training reads one array however the corpus is split. The memory needed does not grow
-with the text.
+A text is read twice: the first pass counts its characters, the second writes their ids, if the text
+is still the same; the training split comes first, so training reads one array however the corpus is
+split. The ids are memory-mapped, and stored in `data` once, as NAME.ids and NAME.json, which
+verifies them. NAME is made of the text's digest and of a hash of what else determines the ids: an
+edited file is another corpus, and a run still uses the corpus it started with. Whoever opens the
+ids compares their checksum; if the record is missing or damaged, the text is encoded again. The
+memory needed does not grow with the text.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -24,20 +28,23 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus import cache
 from gpt.corpus.formats import SHOWN, UTF_8, note_of, separator_of
 from gpt.corpus.sources import (
     MOST_OPENED,
+    JoinedText,
+    Progress,
     Source,
+    column_source,
     discard_spooled,
     find_sources,
+    measure_text,
+    no_progress,
     same_files,
 )
-from gpt.corpus.text import JoinedText, Progress, column_source, measure_text, no_progress
-from gpt.errors import StorageError, TextError
+from gpt.errors import CheckpointError, StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
-from gpt.storage.sealed import seal_json
+from gpt.storage.sealed import open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
@@ -45,6 +52,8 @@ MOST_NAMED = 3  # texts that a note names
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5
+FEW = 2**23  # bytes of a file whose pages stay in memory
+LARGEST_RECORD = 2**24  # bytes, enough for a text with every character of Unicode
 SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most windows cross a border
 
 
@@ -109,6 +118,73 @@ class Corpus:
                 "give the one that it has: `separator`"
             )
         return self.vocabulary.encode(separator) if separator else None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the record says about an encoded text.
+
+    identity: the text, without names of sources. characters: the vocabulary. block: see
+    Corpus. parts: size in bytes and checksum of each part of the ids.
+    """
+
+    identity: CorpusId
+    characters: str
+    block: int
+    parts: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.characters)
+
+
+def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
+    """The file with a text's ids in this vocabulary."""
+    decides = repr((replace(identity, sources=()), vocabulary.characters))
+    return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
+
+
+def read_encoding(path: Path) -> tuple[Ids, Record] | None:
+    """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
+    source = path.with_suffix(".json")
+    with suppress(CheckpointError, OSError, ValueError):
+        record = open_json(files.read(source, LARGEST_RECORD), Record, source)
+        ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
+        if len(ids) == record.identity.characters and _are_whole(ids, record.parts):
+            return ids, record
+    return None
+
+
+def find_encodings(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
+    """Every encoding in `data` of the text with this digest."""
+    for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
+        stored = read_encoding(path)
+        if stored and stored[1].identity.digest == digest:
+            yield stored
+
+
+def release_pages(ids: Ids) -> None:
+    """Frees the pages of a memory-mapped file until they are read again, unless they are few.
+    Otherwise they count as memory of this process until the system needs them.
+    """
+    mapped = getattr(ids, "_mmap", None)
+    if mapped is not None and len(mapped) >= FEW and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _are_whole(ids: Ids, parts: tuple[tuple[int, str], ...]) -> bool:
+    """Whether the bytes of the ids are parts of these sizes, with these checksums. Reads a piece at
+    a time, so the text need not fit in memory.
+    """
+    data, end = ids.data.cast("B"), 0
+    for size, checksum in parts:
+        start, end, hashed = end, end + size, blake3()
+        for first in range(start, end, FEW):
+            hashed.update(data[first : min(first + FEW, end)])
+            release_pages(ids)
+        if hashed.hexdigest() != checksum:
+            return False
+    return end == len(data)
 
 
 @dataclass(frozen=True)
@@ -257,9 +333,9 @@ def encode_corpus(
     vocabulary, table = build_vocabulary(measures.counts, known, grows)
     order = choose_split(measures.starts, len(sources), config.every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
-    record = cache.Record(identity, vocabulary.characters, order.block)
-    path = cache.ids_path(data, identity, vocabulary)
-    there, stored = os.path.lexists(path), cache.read_encoding(path)
+    record = Record(identity, vocabulary.characters, order.block)
+    path = ids_path(data, identity, vocabulary)
+    there, stored = os.path.lexists(path), read_encoding(path)
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"):
@@ -267,7 +343,7 @@ def encode_corpus(
             second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
             parts = write_ids(text, measures.digest, table, order, path, second_half)
             files.replace(path.with_suffix(".json"), seal_json(replace(record, parts=parts)))
-        stored = cache.read_encoding(path)
+        stored = read_encoding(path)
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
@@ -288,7 +364,7 @@ def encode_corpus(
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
-    stored = cache.read_encoding(cache.ids_path(data, identity, vocabulary))
+    stored = read_encoding(ids_path(data, identity, vocabulary))
     if stored is None:
         return None
     ids, record = stored
@@ -311,12 +387,12 @@ def read_corpus(
     """
     config = config or TrainConfig()
     files.sweep(data)
-    sources = find_sources(names, data, pipe, config.encoding)
+    sources = find_sources(names, data, pipe)
     opened, validation = [*sources], list[Source]()
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, pipe, config.encoding)
+                validation = find_sources([config.validation], data, pipe)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
             opened += validation

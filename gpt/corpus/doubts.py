@@ -17,8 +17,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus import cache
-from gpt.corpus.corpus import Corpus, reopen_corpus
+from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
 from gpt.corpus.formats import separator_of
 from gpt.storage.manifest import Doubts, Manifest, TrainedText
 from gpt.vocabulary import Ids, Vocabulary
@@ -64,7 +63,7 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
     """
     learned = []
     for text in manifest.parent.texts if manifest.parent else ():
-        for ids, record in cache.find_encodings(data, text.digest):
+        for ids, record in find_encodings(data, text.digest):
             shared = int(len(ids) * (1 - text.val_fraction))
             learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
     vocabulary = manifest.vocabulary
@@ -110,7 +109,7 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
         blocks.append(of_part[likely])
         places.append(first + likely * every * BLOCK)
         found += len(likely)
-        cache.release_pages(other)
+        release_pages(other)
     order = np.concatenate(blocks).argsort(kind="stable")
     block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]
     lower, upper = (np.searchsorted(block, hashes, side) for side in ("left", "right"))

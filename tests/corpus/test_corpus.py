@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.corpus import corpus as module
-from gpt.corpus import text as texts
+from gpt.corpus import sources as texts
 from gpt.corpus.corpus import (
     Corpus,
     SplitOrder,
@@ -29,7 +29,7 @@ from gpt.corpus.corpus import (
     write_ids,
 )
 from gpt.corpus.formats import unix_lines
-from gpt.corpus.text import CODE_POINTS, JoinedText, measure_text, no_progress
+from gpt.corpus.sources import CODE_POINTS, JoinedText, measure_text, no_progress
 from gpt.errors import StorageError, TextError
 from gpt.vocabulary import Vocabulary, code_points
 

@@ -18,7 +18,7 @@ from program import Gptx
 
 from gpt.commands import console
 from gpt.config import TrainConfig
-from gpt.corpus import text as texts
+from gpt.corpus import sources as texts
 from gpt.corpus.corpus import encode_corpus, read_corpus
 from gpt.corpus.formats import decode, unix_lines
 from gpt.errors import TextError
