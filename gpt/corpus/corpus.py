@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ from gpt.corpus.sources import (
     no_progress,
     same_files,
 )
-from gpt.errors import CheckpointError, StorageError, TextError
+from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.sealed import open_json, seal_json
@@ -59,11 +58,9 @@ SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most wi
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,) is memory-mapped; notes are for the user.
-
-    The training split comes first: up to `identity.boundary` or, if that is None, up to a share set
-    by the run's options. block: characters of each validation block, 0 if whole texts are used for
-    validation.
+    """An encoded text. ids (characters,): memory-mapped, the training split first, up to
+    `identity.boundary` or, if that is None, to a share that the run's options set. notes: for the
+    user. block: characters of each validation block, 0 if whole texts validate.
     """
 
     ids: Ids
@@ -73,9 +70,7 @@ class Corpus:
     block: int = 0
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
-        """The ids to train on and those to validate on: the last val_fraction of the characters, or
-        what the encoding has put last. Either part may be too short for any window.
-        """
+        """The ids to train on and those to validate on; either may be too short for a window."""
         boundary = self.identity.boundary
         if boundary is None:
             boundary = int(len(self.ids) * (1 - val_fraction))
@@ -87,8 +82,8 @@ class Corpus:
         return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """Does what `parts` does. Raises TextError if a part has fewer than block_size + 1
-        characters, or if the blocks of split='every:N' are too short for a context of block_size.
+        """`parts`. Raises TextError if these, or the blocks of split='every:N', are too short for a
+        context of block_size.
         """
         parts, fits = self.parts(val_fraction), self.longest_context(val_fraction)
         remedy = f"use `block_size={fits}`"
@@ -122,16 +117,12 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Record:
-    """What the record says about an encoded text.
-
-    identity: the text, without names of sources. characters: the vocabulary. block: see
-    Corpus. parts: size in bytes and checksum of each part of the ids.
-    """
+    """NAME.json: the text, without names of sources; its vocabulary; `Corpus.block`; a checksum."""
 
     identity: CorpusId
     characters: str
     block: int
-    parts: tuple[tuple[int, str], ...] = ()
+    checksum: str = ""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -150,7 +141,7 @@ def read_encoding(path: Path) -> tuple[Ids, Record] | None:
     with suppress(CheckpointError, OSError, ValueError):
         record = open_json(files.read(source, LARGEST_RECORD), Record, source)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
-        if len(ids) == record.identity.characters and _are_whole(ids, record.parts):
+        if len(ids) == record.identity.characters and _checksum(ids) == record.checksum:
             return ids, record
     return None
 
@@ -172,29 +163,22 @@ def release_pages(ids: Ids) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _are_whole(ids: Ids, parts: tuple[tuple[int, str], ...]) -> bool:
-    """Whether the bytes of the ids are parts of these sizes, with these checksums. Reads a piece at
-    a time, so the text need not fit in memory.
-    """
-    data, end = ids.data.cast("B"), 0
-    for size, checksum in parts:
-        start, end, hashed = end, end + size, blake3()
-        for first in range(start, end, FEW):
-            hashed.update(data[first : min(first + FEW, end)])
-            release_pages(ids)
-        if hashed.hexdigest() != checksum:
-            return False
-    return end == len(data)
+def _checksum(ids: Ids) -> str:
+    """The BLAKE3 of memory-mapped ids. Reads a piece at a time, so they need not fit in memory."""
+    data, hashed = ids.data.cast("B"), blake3()
+    for first in range(0, len(data), FEW):
+        hashed.update(data[first : first + FEW])
+        release_pages(ids)
+    return hashed.hexdigest()
 
 
 @dataclass(frozen=True)
 class SplitOrder:
     """The order in which the characters of a text are stored.
 
-    boundary: number of training characters, None if a share of the text decides it; block:
-    characters of each moved piece of a single text, 0 if whole texts are moved; borders: where the
-    pieces that are moved to the end begin and end in the text, in turn; order: a name of the order,
-    empty if nothing is moved.
+    boundary: number of training characters, None if a share of the text decides it. block: see
+    Corpus. borders: where the pieces that are moved to the end begin and end in the text, in turn.
+    order: a name of the order, empty if nothing is moved.
     """
 
     boundary: int | None = None
@@ -239,14 +223,11 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
 def build_vocabulary(
     counts: npt.NDArray[np.int64], known: Vocabulary | None = None, grows: bool = False
 ) -> tuple[Vocabulary, Ids]:
-    """The sorted characters of the text as a vocabulary, and (code points,) the id of each code
-    point, of the vocabulary's dtype.
+    """The sorted characters of the text as a vocabulary, or a known one that has all of them; and
+    (code points,) the id of each code point.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. A known
-    vocabulary is used if it has every character. grows: instead, new characters are added at its
-    end.
-
-    Raises TextError if a character is new and only in the validation text.
+    counts (2, code points): occurrences in the training text, and in the validation text. grows:
+    new characters follow the known ones. Raises TextError if one is only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
@@ -273,15 +254,12 @@ def write_ids(
     order: SplitOrder,
     path: Path,
     progress: Progress,
-) -> tuple[tuple[int, str], ...]:
+) -> None:
     """Writes all ids of the text with this digest, the training split first; or leaves no file.
-
-    Returns the size in bytes and the checksum of each part: what stays in place, and what was moved
-    to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
+    Raises OSError, and TextError, also if the text has changed since it was measured.
     """
     hashed, at, borders = blake3(), 0, order.borders
-    begins, sizes = (0, (order.boundary or 0) * table.itemsize), [0, 0]
-    checksums = blake3(), blake3()
+    ends = [0, (order.boundary or 0) * table.itemsize]  # of what stays, and of what was moved
     with files.replace_in_pieces(path) as write:
         for _, data, points in text.chunks(progress):
             hashed.update(data)
@@ -293,16 +271,13 @@ def write_ids(
             for part in (0, 1):
                 if mine := pieces[(part - first) % 2 :: 2]:
                     encoded = np.concatenate(mine).data.cast("B")
-                    write(encoded, begins[part] + sizes[part])
-                    checksums[part].update(encoded)
-                    sizes[part] += len(encoded)
+                    write(encoded, ends[part])
+                    ends[part] += len(encoded)
         if digest != hashed.hexdigest():
             names = ", ".join(dict.fromkeys(source.name for source in text.sources))
             raise TextError(
                 f"{names} was changed while it was read; try again when no program writes it"
             )
-    parts = zip(sizes, checksums, strict=True)
-    return tuple((size, checksum.hexdigest()) for size, checksum in parts if size)
 
 
 def encode_corpus(
@@ -316,61 +291,54 @@ def encode_corpus(
 ) -> Corpus:
     """Encodes the texts, one after the other, into `data`, unless it has the encoding already.
 
-    The vocabulary is built from the texts, or is a known one that has all of their characters, or
-    one that grows: new characters then follow the known ones. config: the separator and the split.
-    validation: the texts to validate on. progress: receives the share that is done.
-
-    Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
+    known, grows: see build_vocabulary. validation: the texts to validate on. progress: receives the
+    share that is done. Raises TextError and StorageError.
     """
     config = config or TrainConfig()
-    names = tuple(source.name for source in sources)
+    names = [source.name for source in sources]
     text = JoinedText([*sources, *validation], config.text_separator, config.encoding)
     measures = measure_text(text, len(sources), lambda done: progress(done / 2))
     characters = measures.starts[-1]
     if not characters:
-        piped = "; pipe the text to standard input" if "-" in names else ""
-        raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
+        raise TextError(f"corpus is empty: {', '.join(names)}")
     vocabulary, table = build_vocabulary(measures.counts, known, grows)
     order = choose_split(measures.starts, len(sources), config.every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
     record = Record(identity, vocabulary.characters, order.block)
     path = ids_path(data, identity, vocabulary)
-    there, stored = os.path.lexists(path), read_encoding(path)
-    damaged = there and stored is None
-    if stored is None or replace(stored[1], parts=()) != record:
+    stored = read_encoding(path)
+    if stored is None or replace(stored[1], checksum="") != record:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
             second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
-            parts = write_ids(text, measures.digest, table, order, path, second_half)
-            files.replace(path.with_suffix(".json"), seal_json(replace(record, parts=parts)))
-        stored = read_encoding(path)
-        if stored is None:
-            raise StorageError(f"{path} is not what was written; check the disk")
+            write_ids(text, measures.digest, table, order, path, second_half)
+            ids: Ids = np.memmap(path, vocabulary.dtype, mode="r")
+            record = replace(record, checksum=_checksum(ids))
+            files.replace(path.with_suffix(".json"), seal_json(record))
+    else:
+        ids, record = stored
     progress(1.0)
-    notes = list[str]()
-    codecs = [form.codec for form in text.forms]
-    for codec in dict.fromkeys(codecs):
-        if codec != UTF_8:
-            names_in = [text.sources[n].name for n, other in enumerate(codecs) if other == codec]
-            notes.append(f"{first_few(names_in, MOST_NAMED, ', ')}: read as {codec.upper()}")
+    names_in = dict[str, list[str]]()
+    for source, (codec, _, _) in zip(text.sources, text.forms, strict=True):
+        names_in.setdefault(codec.upper(), []).append(source.name)
+    names_in.pop(UTF_8.upper(), None)
+    notes = [
+        f"{first_few(of, MOST_NAMED, ', ')}: read as {codec}" for codec, of in names_in.items()
+    ]
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    if damaged:
-        notes.append(f"{path} was damaged and has been made again")
-    ids, record = stored
-    identity = replace(record.identity, sources=names)
-    return Corpus(ids, record.vocabulary, identity, tuple(notes), record.block)
+    identity = replace(identity, sources=tuple(names))
+    return Corpus(ids, vocabulary, identity, tuple(notes), order.block)
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
-    stored = read_encoding(ids_path(data, identity, vocabulary))
-    if stored is None:
-        return None
-    ids, record = stored
-    same = record.characters == vocabulary.characters
-    same = same and replace(record.identity, sources=identity.sources) == identity
-    return Corpus(ids, vocabulary, identity, block=record.block) if same else None
+    if stored := read_encoding(ids_path(data, identity, vocabulary)):
+        ids, record = stored
+        same = replace(record.identity, sources=identity.sources) == identity
+        if same and record.characters == vocabulary.characters:
+            return Corpus(ids, vocabulary, identity, block=record.block)
+    return None
 
 
 def read_corpus(
@@ -382,9 +350,7 @@ def read_corpus(
     progress: Progress = no_progress,
     grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts with these names and, if `config` names one, the validation text.
-    Raises TextError, StorageError.
-    """
+    """Finds and encodes the texts with these names, and the validation text that `config` names."""
     config = config or TrainConfig()
     files.sweep(data)
     sources = find_sources(names, data, pipe)
@@ -437,12 +403,10 @@ def find_corpus(
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or its texts read again. names:
     where the texts are now, if they were moved. run: its name, for errors.
-
-    Raises TextError if the text has changed or cannot be found.
     """
     identity, known = manifest.corpus, manifest.vocabulary
-    of_run = f"run {run} was trained on {', '.join(identity.sources)}"
-    of_run += f" ({identity.characters:,} characters)"
+    trained_on = f"trained on {', '.join(identity.sources)} ({identity.characters:,} characters)"
+    of_run = f"run {run} was {trained_on}"
     moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
     if not names:
         corpus = reopen_corpus(identity, data, known)
@@ -468,10 +432,7 @@ def splits_of_run(
     name: str, manifest: Manifest | None, data: Path, purpose: str = "", advice: str = ""
 ) -> tuple[Ids, Ids]:
     """The ids that this run was trained on, and those that validated. manifest: None for a model
-    file without its run.
-
-    Raises TextError if there is no run, or its text is missing or has changed. purpose, advice: the
-    begin and the end of this error.
+    file without its run. purpose, advice: the begin and the end of the error if there is no text.
     """
     try:
         if manifest is None:

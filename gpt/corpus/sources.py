@@ -41,11 +41,10 @@ from gpt.corpus.formats import (
     refusal,
     refuse_document,
     table_of,
-    unix_lines,
 )
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
-from gpt.vocabulary import code_points
+from gpt.vocabulary import code_points, unix_lines
 from gpt.words import counted, first_few, printable
 
 EMBEDDED = "python-reference"
@@ -94,9 +93,7 @@ Progress = Callable[[float], object]  # called with the share that is done
 
 
 def repeats() -> bytes:
-    """The text "repeats", from raw draws of Philox (Salmon et al. 2011): every release of numpy
-    gives the same.
-    """
+    """The text "repeats", from raw draws of Philox, which every release of numpy gives alike."""
     alphabet = string.ascii_lowercase
     draws = np.random.Philox(key=REPEATS_SEED).random_raw(LINES * (max(LENGTHS) + 2))
     draws = draws.reshape(LINES, -1)
@@ -118,8 +115,6 @@ def python_reference() -> bytes:
 
 @dataclass(frozen=True)
 class Download:
-    """A text that is downloaded once."""
-
     url: str
     sha256: str
 
@@ -151,45 +146,27 @@ def find_sources(names: Sequence[str], data: Path, pipe: BinaryIO) -> list[Sourc
 
     Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
     """
-    if [*names].count("-") > 1:
-        raise TextError("cannot read corpus '-' twice; give standard input once")
-    sources: list[Source] = []
-    try:
-        for name in names or (EMBEDDED,):
-            sources += _named(name, data, pipe)
-    except BaseException:
-        discard_spooled(sources)
-        raise
-    return sources
+    return [source for name in names or (EMBEDDED,) for source in _named(name, data, pipe)]
 
 
 def _named(name: str, data: Path, pipe: BinaryIO) -> list[Source]:
     """The files with one name. Raises TextError, StorageError."""
+    if not name:
+        raise _unreadable(name, "the name is empty; to train on all texts of this folder, give .")
     if name == "-":
         return [Source(Path("-"), "-", _temporary(_parts(pipe), data))]
-    mode = _mode(name)
+    try:
+        mode = os.stat(name).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if name in KNOWN:
+            return [_known(name, data)]
+        raise _unreadable(name, _advice_on_absent(name)) from None
+    except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
+        raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
     if stat.S_ISFIFO(mode):
         with open_source(Source(Path(name), name)) as stream:
             return [Source(Path("-"), "-", _temporary(_parts(stream), data))]
-    if stat.S_ISDIR(mode):
-        return _folder(Path(name))
-    if mode:
-        return [Source(Path(name), printable(name))]
-    if name in KNOWN:
-        return [_known(name, data)]
-    raise _unreadable(name, _advice_on_absent(name))
-
-
-def _mode(name: str) -> int:
-    """The st_mode of the file with this name; 0 if there is none. Raises TextError."""
-    if not name:
-        raise _unreadable(name, "the name is empty; to train on all texts of this folder, give .")
-    try:
-        return os.stat(name).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
-    except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
-        raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
+    return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
 
 
 def _advice_on_absent(name: str) -> str:
@@ -211,11 +188,8 @@ def _unreadable(name: str, why: str) -> TextError:
 
 
 def known_recipe(names: Sequence[str]) -> Mapping[str, Any]:
-    """The training options that override the default preset for the known text "repeats"; none for
-    other texts, or if a file has that name.
-    """
-    is_repeats = [*names] == ["repeats"] and not os.path.exists("repeats")
-    return RECIPE if is_repeats else {}
+    """The training options of the known text "repeats"; none for others, or a file of that name."""
+    return RECIPE if [*names] == ["repeats"] and not os.path.exists("repeats") else {}
 
 
 def corpus_name(names: Sequence[str]) -> str:
@@ -227,7 +201,7 @@ def corpus_name(names: Sequence[str]) -> str:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[BinaryIO]:
-    """A source, opened to read bytes. Raises TextError if the system refuses to read it."""
+    """A source, opened to read bytes. Raises TextError."""
     try:
         if source.spooled:
             source.spooled.seek(0)
@@ -295,9 +269,7 @@ def read_head(file: BinaryIO) -> bytes:
 
 
 def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
-    """A file with these bytes in `data`, which the system deletes when it is closed, even if this
-    process is killed. Raises StorageError.
-    """
+    """A file with these bytes in `data`, which the system deletes when it is closed."""
     with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
@@ -329,9 +301,7 @@ def discard_spooled(sources: Sequence[Source]) -> None:
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text as a file in `data`, generated anew, or downloaded unless the file has it.
-    Raises TextError when offline, StorageError.
-    """
+    """A known text as a file in `data`, generated anew, or downloaded unless the file has it."""
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
     with suppress(CheckpointError):
         there = files.read(path, LARGEST_DOWNLOAD)
@@ -366,20 +336,10 @@ def no_progress(_: float) -> None:
     """Ignores progress."""
 
 
-class Form(NamedTuple):
-    """How a text is stored: its codec, and the bytes of its byte order mark and of its file."""
-
-    codec: str
-    start: int
-    size: int
-
-
 @dataclass(frozen=True)
 class JoinedText:
-    """The texts of these sources, one after the other.
-
-    separator: stands between two texts, unless the first ends with it. encoding: of the texts that
-    are not UTF-8 and have no byte order mark.
+    """The texts of these sources. separator: stands between two, unless the first ends with it.
+    encoding: of the texts that are not UTF-8 and have no byte order mark.
     """
 
     sources: Sequence[Source]
@@ -387,35 +347,34 @@ class JoinedText:
     encoding: str = UTF_8
 
     @cached_property
-    def forms(self) -> list[Form]:
-        """How each text is stored. Raises TextError."""
+    def forms(self) -> list[tuple[str, int, int]]:
+        """Each text's codec, and the bytes of its byte order mark and of its file."""
         forms = []
         for source in self.sources:
             with open_source(source) as file:
                 refuse_document(read_head(file), source.name)
                 file.seek(0)
                 codec, start = choose_codec(_parts(file), self.encoding)
-                forms.append(Form(codec, start, os.fstat(file.fileno()).st_size))
+                forms.append((codec, start, os.fstat(file.fileno()).st_size))
         return forms
 
     @property
     def head(self) -> str:
         """The first characters. Raises TextError."""
-        for _, encoded, _ in self.chunks():
-            return encoded.decode()
-        return ""
+        return next((encoded.decode() for _, encoded, _ in self.chunks()), "")
 
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
-        """The text in chunks of whole characters, unchanged except for its line ends; a separator
-        belongs to the text before it. Raises TextError.
+        """The text in chunks of whole characters; a separator belongs to the text before it. Raises
+        TextError.
         """
         separator, before, end = unix_lines(self.separator), -1, ""
-        done, total = 0, max(1, sum(form.size for form in self.forms))
-        for number, (source, form) in enumerate(zip(self.sources, self.forms, strict=True)):
+        done, total = 0, max(1, sum(size for _, _, size in self.forms))
+        for number, (codec, start, size) in enumerate(self.forms):
+            source = self.sources[number]
             with open_source(source) as file:
-                file.seek(form.start)
+                file.seek(start)
                 try:
-                    for text, encoded in decode(_parts(file), form.codec, form.start):
+                    for text, encoded in decode(_parts(file), codec, start):
                         if text and before != number:
                             if before >= 0 and not end.endswith(separator):
                                 yield before, separator.encode(), code_points(separator)
@@ -428,7 +387,7 @@ class JoinedText:
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)
                     raise refusal(source.name, error, file.read(2 * CHUNK)) from None
-            done += form.size
+            done += size
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:
@@ -438,7 +397,7 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 class TextMeasures(NamedTuple):
     """The result of the first reading of a text.
 
-    digest: the text's digest. starts (sources + 1,): the position of each source's first character,
+    starts (sources + 1,): the position of each source's first character,
     then the number of characters. counts (2, CODE_POINTS): how often each character occurs in the
     training sources, and in the validation sources.
     """
