@@ -35,8 +35,7 @@ from gpt.config.train import (
 )
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import doubts
-from gpt.corpus.sources import corpus_name, known_recipe
-from gpt.corpus.text import Progress, no_progress
+from gpt.corpus.sources import Progress, corpus_name, known_recipe, no_progress
 from gpt.counting.baseline import Experts, count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
