@@ -148,7 +148,7 @@ def test_closed_pipe_ends_a_command_without_a_message(home: Path, arguments: str
         (">/dev/full PYTHONUNBUFFERED=1", "runs", 6, "cannot write output"),
         (">&-", "sample --seed 1 --length 5", 6, "cannot write output"),
         (">&- 2>&-", "eval corpus.txt", 6, ""),
-        ("<&-", "eval -", 3, "standard input"),
+        ("<&-", "eval -", 3, "too short"),
         ("2>&-", "sample the☃ --unknown skip --length 0", 0, ""),
     ],
 )

@@ -31,7 +31,7 @@ try:
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
     from gpt.errors import GptxError, InstallationError
-    from gpt.words import INSTALL
+    from gpt.words import INSTALL, counted
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
 except ModuleNotFoundError as missing:  # before a command can say so
@@ -141,8 +141,6 @@ def gptx(
 ) -> None:
     """Runs before every command."""
     if version:
-        from gpt.commands.version import version_text
-
         console.write(version_text())
         raise typer.Exit
     if is_follower() and context.invoked_subcommand != "train":
@@ -151,6 +149,27 @@ def gptx(
         formatter = context.make_formatter()
         formatter.write_dl([*START.items()])
         console.write(formatter.getvalue())
+
+
+def version_text() -> str:
+    """Versions, device and threads, for the report of a bug: no name and no text of the user."""
+    import platform
+    from importlib import metadata
+
+    import gpt
+    from gpt.devices import cores, cuda_devices, has_mps
+
+    device = "cpu; --device mps uses the Apple GPU" if has_mps() else "cpu"
+    if gpus := cuda_devices():
+        device = f"cuda ({counted(gpus, 'GPU')})"
+    lines = (
+        f"gptx {gpt.__version__}",
+        f"Python {platform.python_version()}, {platform.platform()}",
+        f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}",
+        f"device: {device}",
+        f"threads: {cores()} of {counted(os.cpu_count() or 1, 'core')}",
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
@@ -189,7 +208,6 @@ def _code_of(app: typer.Typer) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
             stream.reconfigure(errors="backslashreplace")
-    sys.stdout = _Stdout(sys.stdout)
     try:
         code = app(sys.argv[1:], standalone_mode=False) or 0
         with console.output_errors():
@@ -201,28 +219,6 @@ def _code_of(app: typer.Typer) -> int:
         if message and not (is_follower() and isinstance(error, ClickException)):
             console.say_error(message)
     return int(code)
-
-
-class _Stdout:
-    """A stdout for Typer, which writes --help itself: a full disk or a closed pipe raises the same
-    errors as in other output, with the same exit codes.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        if text == "":  # Typer writes it to test the stream, and ignores the error of a full disk
-            return 0
-        with console.output_errors():
-            return int(self._stream.write(text))
-
-    def flush(self) -> None:
-        with console.output_errors():
-            self._stream.flush()
 
 
 def _check_terminal_size() -> None:
@@ -253,7 +249,23 @@ class PlainContext(typer.Context):
     formatter_class = PlainHelp
 
 
-class GroupedCommands(TyperGroup):
+class Helpful:
+    """A command or a group whose help is written as other output is."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        option.callback = show_help
+        return option
+
+
+def show_help(context: typer.Context, _: Any, asked: bool) -> None:
+    """--help; Typer's own would end with other exit codes if stdout is closed or full."""
+    if asked and not context.resilient_parsing:
+        console.write(f"{context.get_help()}\n")
+        raise typer.Exit
+
+
+class GroupedCommands(Helpful, TyperGroup):
     """The list of commands, in groups."""
 
     context_class = PlainContext
@@ -264,7 +276,7 @@ class GroupedCommands(TyperGroup):
                 formatter.write_dl([*group.items()])
 
 
-class GroupedOptions(TyperCommand):
+class GroupedOptions(Helpful, TyperCommand):
     """A command whose help shows groups of options. Of a long command, --help shows those in FIRST
     of the groups, and --help-all shows all.
     """

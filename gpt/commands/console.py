@@ -12,15 +12,18 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.words import printable
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
@@ -223,3 +226,28 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
         name = "standard input" if path == "-" else printable(path)
         say(f"note: {name}: read as {codec.upper()}")
     return text
+
+
+@contextmanager
+def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
+    """Shows a bar after half a second, for work that reports the share that is done. `what`: the
+    name of the work.
+    """
+    name = f"{what} " if what else ""
+    layout = f"{name}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
+    with bar(layout, total=1.0, delay=0.5) as shown:
+        yield lambda share: shown.update(share - shown.n)
+
+
+def bar(layout: str, **options: Any) -> tqdm[NoReturn]:
+    """A bar on stderr that disappears at the end; disabled if stderr is not a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(
+        disable=not sys.stderr.isatty(),
+        file=sys.stderr,
+        dynamic_ncols=True,
+        leave=False,
+        bar_format=layout,
+        **options,
+    )
