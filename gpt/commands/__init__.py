@@ -13,7 +13,6 @@ import os
 import sys
 
 try:
-    import re
     import shutil
     import signal
     import traceback
@@ -81,7 +80,6 @@ MODULES = {"eval": "evaluate", "import": "import_model"}
 #: Objects that are made before Python looks for unused cycles. With its own number, which is below
 #: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
 COLLECT_AFTER = 100_000
-NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 ROOMY = 60  # cells of a line in which a command's name and its text stand side by side
 LONGEST_COMMAND = 12  # characters of its name
 #: Command -> the options of its groups that --help shows, in this order; --help-all shows all.
@@ -204,7 +202,6 @@ def _code_of(app: typer.Typer) -> int:
     """Runs the program and returns its exit code."""
     limit_blas_threads()
     _reopen_closed_streams()
-    _check_terminal_size()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
             stream.reconfigure(errors="backslashreplace")
@@ -219,17 +216,6 @@ def _code_of(app: typer.Typer) -> int:
         if message and not (is_follower() and isinstance(error, ClickException)):
             console.say_error(message)
     return int(code)
-
-
-def _check_terminal_size() -> None:
-    """Ignores terminal sizes in the environment that no terminal has and libraries would use, and
-    makes the width at least NARROWEST.
-    """
-    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
-        if not re.fullmatch("0*[1-9][0-9]{0,3}", os.environ.get(name, "")):
-            os.environ.pop(name, None)
-    if shutil.get_terminal_size().columns < NARROWEST:
-        os.environ["COLUMNS"] = str(NARROWEST)
 
 
 class PlainHelp(HelpFormatter):  # type: ignore[misc]
@@ -312,16 +298,10 @@ def is_follower() -> bool:
 
 
 def _reopen_closed_streams() -> None:
-    """Opens devnull in place of each standard stream that the shell has closed (`>&-`).
-
-    Writing to stdout then fails with an OSError, writing to stderr has no effect, and stdin is
-    empty.
-    """
-    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+    """Opens devnull in place of each standard stream that the shell has closed (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            opened = os.open(os.devnull, flags)
-            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def explain_error(error: Exception) -> tuple[int, str]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
-REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 
 
 class ReaderLeft(Exception):
@@ -96,28 +93,6 @@ def output_errors() -> Iterator[None]:
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def check_reader() -> None:
-    """Raises ReaderLeft if stdout is a pipe that its reader has closed; for long work that has
-    nothing to write yet. On Windows, this cannot be found out.
-    """
-    with suppress(OSError, AttributeError):  # if there is no file descriptor, or no poll
-        pipe = select.poll()
-        pipe.register(sys.stdout.fileno(), 0)
-        if any(event & select.POLLERR for _, event in pipe.poll(0)):
-            raise ReaderLeft
-
-
-def collect(pieces: Iterable[str]) -> str:
-    """Joins pieces that are not shown yet; ends when the reader of stdout leaves."""
-    checked, collected = 0.0, list[str]()
-    for piece in pieces:
-        collected.append(piece)
-        if time.monotonic() > checked + REPEATED:
-            check_reader()
-            checked = time.monotonic()
-    return "".join(collected)
-
-
 def check_writable(path: Path) -> None:
     """Raises StorageError if the file cannot be written, before there is anything to write."""
     with files.storage_errors(f"write {path}"):
@@ -166,28 +141,23 @@ def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     write("".join(f"{to_json(record)}\n" for record in records), output)
 
 
-def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """Writes a text to stdout piece by piece, then a newline, even after Ctrl-C. On a terminal,
-    lines are wrapped between words.
+def stream(texts: Iterable[str]) -> None:
+    """Writes a text to stdout piece by piece, and a newline after it, even after an error. On a
+    terminal, lines are wrapped between words.
     """
-    last = ""
-    texts: Iterable[str] = chain((begin,), pieces)
+    last = "\n"
     if sys.stdout.isatty() and (cells := width(sys.stdout)):
         from gpt.characters import escape
 
         texts = wrap_pieces(map(escape, texts), cells)
-    interrupt = None
     try:
         for text in texts:
             if text:
                 write(text)
                 last = text[-1]
-    except KeyboardInterrupt as error:
-        interrupt = error
-    if last != "\n":
-        write("\n")
-    if interrupt:
-        raise interrupt
+    finally:
+        if last != "\n":
+            write("\n")
 
 
 def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
