@@ -47,7 +47,7 @@ def show_all(context: typer.Context, asked: bool) -> None:
     """--help-all: prints the help with all options, and ends the command."""
     if asked and not context.resilient_parsing:
         context.meta[HELP_ALL] = True
-        typer.echo(context.get_help())
+        console.write(f"{context.get_help()}\n")
         raise typer.Exit
 
 
