@@ -41,12 +41,12 @@ UNTIL = "--until-first-step"  # before a command's words: see train_until_first_
 
 def train_until_first_step(words: list[str]) -> None:
     """`gptx train`, which ends without any cleaning up right after its first step."""
-    from gpt.commands import main, progress, train
+    from gpt.commands import main, train
 
     def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
         from gpt.training.events import Stepped
 
-        for event in progress._reported(trainer, plan):
+        for event in train._reported(trainer, plan):
             if isinstance(event, Stepped):
                 os._exit(0)
 

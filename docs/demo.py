@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import gpt
-from gpt.page.document import page_html
+from gpt.page.live import page_html
 
 PAGE = Path(__file__).with_suffix(".html")
 BEGIN, END = '<script type="application/json" id="data">', "</script>"

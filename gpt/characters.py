@@ -80,9 +80,9 @@ def in_line(text: str) -> str:
     return "".join(sign if sign == " " else label(sign) for sign in text)
 
 
-def quoted(character: str, ascii_only: bool = False) -> str:
+def quoted(character: str) -> str:
     """A label in quotes, for running text."""
-    return f"'{label(character, ascii_only)}'"
+    return f"'{label(character)}'"
 
 
 def words_meet(before: str, after: str) -> bool:

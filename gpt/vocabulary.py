@@ -44,12 +44,14 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
+def unix_lines(text: str) -> str:
+    """The text with LF in place of CR LF and CR, as Python reads text files."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """The distinct characters that a model knows; a character's index is its id.
-
-    The characters of a text are in code point order.
-    """
+    """The distinct characters that a model knows; a character's index is its id."""
 
     characters: str
 
@@ -94,33 +96,28 @@ class Vocabulary:
         return np.dtype(np.min_scalar_type(len(self) - 1))
 
     def encode(self, text: str, unknown: Unknown = "error") -> Ids:
-        """(characters,) ids. `Unknown` says what may happen to unknown characters; `read` reports
-        it.
-
-        Raises TextError with the first unknown character, its code point and position; TypeError
-        for a text that is not a str, ValueError for another `unknown`.
+        """(characters,) ids of the text after `read`. Raises TextError with the first unknown
+        character, its code point and position.
         """
         return self._ids_of(self.read(text, unknown))
 
     def read(self, text: str, unknown: Unknown = "fold") -> Reading:
         """The text as the model can read it; with "fold" and "error" it may still have unknown
-        characters. Raises TypeError for a text that is not a str, ValueError for another `unknown`.
+        characters. Raises ValueError for another `unknown`.
         """
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
         if unknown == "error":
             return Reading(text)
         if self.unknown("\r"):
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
+            text = unix_lines(text)
         if self.known(text).all():
             return Reading(text)
         reading = fold(text, self)
         return reading if unknown == "fold" else reading.without_unknown(self)
 
     def _ids_of(self, reading: Reading) -> Ids:
-        """(characters,) ids of a text after `read`. Raises TextError like `encode`; it suggests the
-        other case of a letter if the model knows that one.
-        """
+        """(characters,) ids. The error suggests a letter's other case, if the model knows it."""
         ids = self._ids_or_none(reading.text)
         if (ids < 0).any():
             at = int(np.argmin(ids >= 0))
@@ -162,10 +159,8 @@ class Vocabulary:
         return folds
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
-        """The (n,) ids as an array. name: what the ids are, for errors.
-
-        Raises TypeError unless they are one row of whole numbers, ValueError for an id that the
-        vocabulary does not have.
+        """The (n,) ids as an array. Raises TypeError unless they are one row of whole numbers,
+        ValueError for an id that the vocabulary does not have. name: of the ids, for errors.
         """
         row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
@@ -187,8 +182,8 @@ class Reading:
     """A text as a model can read it.
 
     folded: pairs of a typed text and what the model reads in its place. left_out: unknown
-    characters that were removed, of: how many there were in all. places (characters,): the position
-    of each character in the typed text; None: unchanged.
+    characters that were removed, of so many. places (characters,): the position of each character
+    in the typed text; None: unchanged.
     """
 
     text: str
@@ -226,10 +221,8 @@ class Reading:
 
 def fold(text: str, vocabulary: Vocabulary) -> Reading:
     """The text with unknown characters replaced by known ones with the same meaning: quotation
-    marks, dashes, spaces, and letters in composed or decomposed form (NFC, NFD).
-
-    Known characters stay as they are. A letter that the vocabulary has in neither form is composed,
-    so that it counts as one unknown character.
+    marks, dashes, spaces, and letters in composed or decomposed form (NFC, NFD). A letter that the
+    vocabulary has in neither form is composed, so that it counts as one unknown character.
     """
     parts: list[str] = []
     places: list[npt.NDArray[np.intp]] = []
@@ -280,8 +273,8 @@ def log_note(line: str) -> None:
 def known_text(
     vocabulary: Vocabulary, reading: Reading, note: Callable[[str], object], name: str = ""
 ) -> Reading:
-    """The text after reading it, if the model knows all of its characters; otherwise raises
-    TextError. note: receives the reading's notes. name: see Reading.notes.
+    """The reading, if the model knows all of its characters; raises TextError otherwise. note:
+    receives its notes. name: see Reading.notes.
     """
     try:
         vocabulary._ids_of(reading)

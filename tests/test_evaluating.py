@@ -12,7 +12,7 @@ from program import Gptx
 
 import gpt
 from gpt.errors import TextError
-from gpt.show.programs import to_record
+from gpt.show.result import to_record
 
 
 def record_of(found: Any) -> dict[str, Any]:

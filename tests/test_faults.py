@@ -1,12 +1,11 @@
-"""Lets each file operation of a save, a rotation, a resume and an encoding fail in turn.
+"""Lets each file operation of a save, a rotation, a resume and an encoding fail, or kill, in turn.
 
 After each fault: earlier checkpoints are unchanged, byte for byte; the run opens; and training
-continues to the same weights as an undisturbed run. `pytest -s` shows the counts.
+continues to the same weights as an undisturbed run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import TEXT, corpus_of, manifest_of
 from conftest import resume as resume_from
-from faults import Cache, Disk, fault_points, operations
+from faults import Disk, Killed, fault_points, operations, unflushed
 
 from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
@@ -69,14 +68,20 @@ def advance(trainer: Trainer, step: int) -> Iterator[Event]:
     return events
 
 
-def finish(events: Iterator[Event]) -> int:
-    """The exit status of `gptx train` for errors in the block."""
+def status(action: Callable[[], object]) -> int | None:
+    """The exit status of `gptx train` for errors in the action; None if it was killed."""
     try:
-        for _ in events:
-            pass
+        action()
     except StorageError:
         return 6
+    except Killed:
+        return None
     return 0
+
+
+def finish(events: Iterator[Event]) -> int | None:
+    """Trains to the end; see `status`."""
+    return status(lambda: [*events])
 
 
 @dataclass
@@ -87,25 +92,15 @@ class Training:
     weights: tuple[bytes, bytes]
     story: list[tuple[int, float]]
     folder: Path
-    checked: set[str]  # states of the disk that were checked
 
     def start(self, name: str) -> Trainer:
         train = {"steps": STEPS, "eval_interval": INTERVAL}
         manifest = manifest_of(self.corpus, train, **SMALL)
         return Trainer(new_run(self.folder, name, name), Job(self.corpus, manifest))
 
-    def is_new(self, files: dict[str, bytes], expected: object) -> bool:
-        """Whether this state of the disk was not yet checked with this expectation."""
-        digest = hashlib.sha256(repr((expected, sorted(files.items()))).encode()).hexdigest()
-        known = digest in self.checked
-        self.checked.add(digest)
-        return not known
-
     def check(self, run: Run, before: dict[str, bytes], kept: set[int], newest: set[int]) -> None:
         """Asserts: `kept` unchanged, the newest whole step in `newest`, training continues."""
         files = tree(run.path)
-        if not self.is_new(files, newest):
-            return
         for name, data in before.items():
             if name.startswith(tuple(f"{step_folder(step)}/" for step in kept)):
                 assert files[name] == data
@@ -113,14 +108,13 @@ class Training:
         assert commit.manifest.step in newest
         if not warnings:
             run.at().verify()
-        trainer = resume(run, self.corpus)
-        assert finish(trainer.events()) == 0
+        assert finish(resume(run, self.corpus).events()) == 0
         assert weights(run) == self.weights
         assert story(run) == self.story
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unflushed() -> Iterator[None]:
+def quick() -> Iterator[None]:
     """Nothing is flushed to the real disk, which would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
@@ -130,7 +124,7 @@ def unflushed() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("faults")
-    made = Training(corpus_of(TEXT, folder), (b"", b""), [], folder / "checkpoints", set())
+    made = Training(corpus_of(TEXT, folder), (b"", b""), [], folder / "checkpoints")
     trainer = made.start("unbroken")
     assert finish(trainer.events()) == 0
     made.weights, made.story = weights(trainer.run), story(trainer.run)
@@ -138,55 +132,39 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 
 def every_fault(
-    run: Run, make: Callable[[], Callable[[], int]], check: Callable[[int | None, str], None]
-) -> tuple[int, int]:
-    """Runs the action that `make` returns once with each fault, each time on a fresh folder.
-
-    Then tests each folder that a kill or a power failure may leave, with the status None. Returns
-    the number of both.
-    """
-    start = run.path.with_name(f".{run.name}")
-    shutil.copytree(run.path, start)
-    action = make()
-    cache = Cache(run.path)
-    log = operations(run.path, action)
-    faults = list(fault_points(log))
-    for number, fault in faults:
-        restore(start, run.path)
+    folder: Path,
+    make: Callable[[], Callable[[], int | None]],
+    check: Callable[[int | None], None],
+) -> None:
+    """Runs the action that `make` returns once with each fault, each time on a fresh folder."""
+    start = folder.with_name(f".{folder.name}")
+    shutil.copytree(folder, start)
+    log = operations(folder, make())
+    assert unflushed(log) == []
+    checked = set[tuple[int | None, str]]()
+    for number, fault in fault_points(log):
+        restore(start, folder)
         action = make()
-        with Disk(run.path, number, fault).watching():
-            status = action()
-        assert status in ((0,) if fault == "short" else (0, 6)), f"{fault} at {log[number]}"
-        check(status, f"{fault} at {number}: {log[number]}")
-    left = 0
-    for number, operation in enumerate(log):
-        for outcome in cache.outcomes(run.path, operation):
-            left += 1
-            check(None, f"{outcome}, after {number}: {operation}")
-    return len(faults), left
-
-
-def report(what: str, training: Training, counts: tuple[int, int]) -> None:
-    faults, left = counts
-    print(f"\n{what}: {faults} faults, {left} kills, {len(training.checked)} states of the disk")
-    assert min(faults, left) > 0
-    training.checked.clear()
+        with Disk(folder, number, fault).watching():
+            ended = action()
+        assert ended in {"short": (0,), "killed": (None,), "cut": (None,)}.get(fault, (0, 6))
+        state = (ended, repr(sorted(tree(folder).items())))
+        if state not in checked:
+            checked.add(state)
+            try:
+                check(ended)
+            except BaseException as error:
+                raise AssertionError(f"{fault} at {number}: {log[number]}") from error
+    assert checked
 
 
 def expecting(
     training: Training, run: Run, kept: set[int], done: int, before: int
-) -> Callable[[int | None, str], None]:
+) -> Callable[[int | None], None]:
     """Checks that the run's newest undamaged step is `done`; after a fault also `before`."""
     files = tree(run.path)
     assert {int(name[5:13]) for name in files if name.startswith("step-")} >= kept
-
-    def check(status: int | None, what: str) -> None:
-        try:
-            training.check(run, files, kept, {done} if status == 0 else {before, done})
-        except BaseException as error:
-            raise AssertionError(what) from error
-
-    return check
+    return lambda ended: training.check(run, files, kept, {done} if ended == 0 else {before, done})
 
 
 def test_fault_in_a_save_and_rotation(training: Training) -> None:
@@ -194,12 +172,11 @@ def test_fault_in_a_save_and_rotation(training: Training) -> None:
     trainer = training.start("saving")
     advance(trainer, STEPS - 1)
 
-    def make() -> Callable[[], int]:
+    def make() -> Callable[[], int | None]:
         events = advance(resume(trainer.run, training.corpus), STEPS)
         return lambda: finish(events)
 
-    check = expecting(training, trainer.run, {6}, STEPS, 6)
-    report("a save and its rotation", training, every_fault(trainer.run, make, check))
+    every_fault(trainer.run.path, make, expecting(training, trainer.run, {6}, STEPS, 6))
 
 
 def test_fault_in_saving_a_step_again_with_its_evaluation(training: Training) -> None:
@@ -210,12 +187,11 @@ def test_fault_in_saving_a_step_again_with_its_evaluation(training: Training) ->
     assert finish(events) == 0
     assert trainer.run.last().manifest.val_loss is None
 
-    def make() -> Callable[[], int]:
+    def make() -> Callable[[], int | None]:
         events = resume(trainer.run, training.corpus).events()
         return lambda: finish(events)
 
-    check = expecting(training, trainer.run, {6}, STEPS, STEPS)
-    report("a step saved again", training, every_fault(trainer.run, make, check))
+    every_fault(trainer.run.path, make, expecting(training, trainer.run, {6}, STEPS, STEPS))
 
 
 def test_fault_in_setting_aside_a_damaged_step_and_rewriting_log_lines_at_resume(
@@ -230,51 +206,31 @@ def test_fault_in_setting_aside_a_damaged_step_and_rewriting_log_lines_at_resume
     last = trainer.run.last().path
     shutil.copytree(last, last.with_name(step_folder(7)))
 
-    def make() -> Callable[[], int]:
-        def action() -> int:
-            try:
-                resume(trainer.run, training.corpus)
-            except StorageError:
-                return 6
-            return 0
+    def action() -> int | None:
+        return status(lambda: resume(trainer.run, training.corpus))
 
-        return action
-
-    check = expecting(training, trainer.run, {4, 6}, 6, 6)
-    report("a damaged step and a log cut back", training, every_fault(trainer.run, make, check))
+    every_fault(trainer.run.path, lambda: action, expecting(training, trainer.run, {4, 6}, 6, 6))
 
 
 def test_fault_in_the_first_save_of_a_run(training: Training) -> None:
     """A new run has no checkpoint yet, so nothing can be lost; the next try succeeds."""
     trainer = training.start("first")
 
-    def make() -> Callable[[], int]:
+    def make() -> Callable[[], int | None]:
         events = Trainer(trainer.run, Job(training.corpus, trainer.manifest)).events()
+        return lambda: status(lambda: next(events))
 
-        def action() -> int:
-            try:
-                next(events)
-            except StorageError:
-                return 6
-            return 0
+    def check(ended: int | None) -> None:
+        if trainer.run.step_paths() or ended == 0:
+            training.check(trainer.run, {}, set(), {0})
+        else:
+            next(Trainer(trainer.run, Job(training.corpus, trainer.manifest)).events())
+            trainer.run.last().verify()
 
-        return action
-
-    def check(status: int | None, what: str) -> None:
-        try:
-            if trainer.run.step_paths() or status == 0:
-                training.check(trainer.run, {}, set(), {0})
-            elif training.is_new(tree(trainer.run.path), "no step"):
-                events = Trainer(trainer.run, Job(training.corpus, trainer.manifest)).events()
-                next(events)
-                trainer.run.last().verify()
-        except BaseException as error:
-            raise AssertionError(what) from error
-
-    report("the first save", training, every_fault(trainer.run, make, check))
+    every_fault(trainer.run.path, make, check)
 
 
-def test_fault_in_an_encoding(training: Training, tmp_path: Path) -> None:
+def test_fault_in_an_encoding(tmp_path: Path) -> None:
     """Files of another run stay; the text is encoded, or encoded again, with the same result."""
     data = tmp_path / "data"
     other, text = tmp_path / "other.txt", tmp_path / "text.txt"
@@ -283,19 +239,13 @@ def test_fault_in_an_encoding(training: Training, tmp_path: Path) -> None:
     encode_corpus([Source(other, "other.txt")], data)
     kept = tree(data)
 
-    def action() -> int:
-        try:
-            encode_corpus([Source(text, "text.txt")], data)
-        except StorageError:
-            return 6
-        return 0
+    def encode() -> Corpus:
+        return encode_corpus([Source(text, "text.txt")], data)
 
-    def check(status: int | None, what: str) -> None:
-        found = tree(data)
-        if not training.is_new(found, "encoded"):
-            return
-        assert {name: found.get(name) for name in kept} == kept, what
-        corpus = encode_corpus([Source(text, "text.txt")], data)
-        assert corpus.vocabulary.decode(corpus.ids) == TEXT, what
+    def check(_: int | None) -> None:
+        files = tree(data)
+        assert {name: files.get(name) for name in kept} == kept
+        corpus = encode()
+        assert corpus.vocabulary.decode(corpus.ids) == TEXT
 
-    report("an encoding", training, every_fault(Run(data), lambda: action, check))
+    every_fault(data, lambda: lambda: status(encode), check)

@@ -91,18 +91,15 @@ def test_text_itself_can_be_trained_on() -> None:
     run = gpt.train(text="the cat sat. " * 40, **SMALL)
     assert run.path.name == "text-1"
     assert "".join(run.vocabulary.characters) == " .acehst"
-    with pytest.raises(TextError, match=r"^text: it is empty"):
-        gpt.train(text="", **SMALL)
-    assert not Path("checkpoints/text-2").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "problem"),
     [
-        (["no.txt"], {}, TextError, r"no file or folder 'no.txt'; give an existing .* text='…'$"),
-        (["x" * 5000], {}, TextError, r"no file or folder 'x+\.\.\.x+';"),
-        ([[]], {}, TextError, "^corpus: the list is empty; give at least one file"),
-        ([], {"text": "a\ud800b"}, TextError, r"^text: '.ud800' at position 1 .*; leave it out$"),
+        (["no.txt"], {}, TextError, "'no.txt': no such file or folder"),
+        ([[]], {}, ConfigError, "^corpus: the list is empty; name a file"),
+        ([], {"text": "a\ud800b"}, ValueError, "surrogates not allowed"),
+        ([], {"text": ""}, ConfigError, "^text: it is empty"),
         (["corpus.txt"], {"text": "a"}, ConfigError, "^text: give either `corpus` or `text`"),
         (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean minutes"),
         (["corpus.txt"], {"minutes": 1, "steps": 9}, ConfigError, "^minutes: .* with `steps`"),

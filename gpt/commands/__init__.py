@@ -13,7 +13,6 @@ import os
 import sys
 
 try:
-    import re
     import shutil
     import signal
     import traceback
@@ -31,7 +30,7 @@ try:
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
     from gpt.errors import GptxError, InstallationError
-    from gpt.words import INSTALL
+    from gpt.words import INSTALL, counted
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
 except ModuleNotFoundError as missing:  # before a command can say so
@@ -81,7 +80,6 @@ MODULES = {"eval": "evaluate", "import": "import_model"}
 #: Objects that are made before Python looks for unused cycles. With its own number, which is below
 #: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
 COLLECT_AFTER = 100_000
-NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 ROOMY = 60  # cells of a line in which a command's name and its text stand side by side
 LONGEST_COMMAND = 12  # characters of its name
 #: Command -> the options of its groups that --help shows, in this order; --help-all shows all.
@@ -141,8 +139,6 @@ def gptx(
 ) -> None:
     """Runs before every command."""
     if version:
-        from gpt.commands.version import version_text
-
         console.write(version_text())
         raise typer.Exit
     if is_follower() and context.invoked_subcommand != "train":
@@ -151,6 +147,27 @@ def gptx(
         formatter = context.make_formatter()
         formatter.write_dl([*START.items()])
         console.write(formatter.getvalue())
+
+
+def version_text() -> str:
+    """Versions, device and threads, for the report of a bug: no name and no text of the user."""
+    import platform
+    from importlib import metadata
+
+    import gpt
+    from gpt.devices import cores, cuda_devices, has_mps
+
+    device = "cpu; --device mps uses the Apple GPU" if has_mps() else "cpu"
+    if gpus := cuda_devices():
+        device = f"cuda ({counted(gpus, 'GPU')})"
+    lines = (
+        f"gptx {gpt.__version__}",
+        f"Python {platform.python_version()}, {platform.platform()}",
+        f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}",
+        f"device: {device}",
+        f"threads: {cores()} of {counted(os.cpu_count() or 1, 'core')}",
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
@@ -185,11 +202,9 @@ def _code_of(app: typer.Typer) -> int:
     """Runs the program and returns its exit code."""
     limit_blas_threads()
     _reopen_closed_streams()
-    _check_terminal_size()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
             stream.reconfigure(errors="backslashreplace")
-    sys.stdout = _Stdout(sys.stdout)
     try:
         code = app(sys.argv[1:], standalone_mode=False) or 0
         with console.output_errors():
@@ -201,39 +216,6 @@ def _code_of(app: typer.Typer) -> int:
         if message and not (is_follower() and isinstance(error, ClickException)):
             console.say_error(message)
     return int(code)
-
-
-class _Stdout:
-    """A stdout for Typer, which writes --help itself: a full disk or a closed pipe raises the same
-    errors as in other output, with the same exit codes.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        if text == "":  # Typer writes it to test the stream, and ignores the error of a full disk
-            return 0
-        with console.output_errors():
-            return int(self._stream.write(text))
-
-    def flush(self) -> None:
-        with console.output_errors():
-            self._stream.flush()
-
-
-def _check_terminal_size() -> None:
-    """Ignores terminal sizes in the environment that no terminal has and libraries would use, and
-    makes the width at least NARROWEST.
-    """
-    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
-        if not re.fullmatch("0*[1-9][0-9]{0,3}", os.environ.get(name, "")):
-            os.environ.pop(name, None)
-    if shutil.get_terminal_size().columns < NARROWEST:
-        os.environ["COLUMNS"] = str(NARROWEST)
 
 
 class PlainHelp(HelpFormatter):  # type: ignore[misc]
@@ -253,7 +235,23 @@ class PlainContext(typer.Context):
     formatter_class = PlainHelp
 
 
-class GroupedCommands(TyperGroup):
+class Helpful:
+    """A command or a group whose help is written as other output is."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        option.callback = show_help
+        return option
+
+
+def show_help(context: typer.Context, _: Any, asked: bool) -> None:
+    """--help; Typer's own would end with other exit codes if stdout is closed or full."""
+    if asked and not context.resilient_parsing:
+        console.write(f"{context.get_help()}\n")
+        raise typer.Exit
+
+
+class GroupedCommands(Helpful, TyperGroup):
     """The list of commands, in groups."""
 
     context_class = PlainContext
@@ -264,7 +262,7 @@ class GroupedCommands(TyperGroup):
                 formatter.write_dl([*group.items()])
 
 
-class GroupedOptions(TyperCommand):
+class GroupedOptions(Helpful, TyperCommand):
     """A command whose help shows groups of options. Of a long command, --help shows those in FIRST
     of the groups, and --help-all shows all.
     """
@@ -300,16 +298,10 @@ def is_follower() -> bool:
 
 
 def _reopen_closed_streams() -> None:
-    """Opens devnull in place of each standard stream that the shell has closed (`>&-`).
-
-    Writing to stdout then fails with an OSError, writing to stderr has no effect, and stdin is
-    empty.
-    """
-    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+    """Opens devnull in place of each standard stream that the shell has closed (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            opened = os.open(os.devnull, flags)
-            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def explain_error(error: Exception) -> tuple[int, str]:

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import shutil
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.words import printable
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
-REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 
 
 class ReaderLeft(Exception):
@@ -93,28 +93,6 @@ def output_errors() -> Iterator[None]:
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def check_reader() -> None:
-    """Raises ReaderLeft if stdout is a pipe that its reader has closed; for long work that has
-    nothing to write yet. On Windows, this cannot be found out.
-    """
-    with suppress(OSError, AttributeError):  # if there is no file descriptor, or no poll
-        pipe = select.poll()
-        pipe.register(sys.stdout.fileno(), 0)
-        if any(event & select.POLLERR for _, event in pipe.poll(0)):
-            raise ReaderLeft
-
-
-def collect(pieces: Iterable[str]) -> str:
-    """Joins pieces that are not shown yet; ends when the reader of stdout leaves."""
-    checked, collected = 0.0, list[str]()
-    for piece in pieces:
-        collected.append(piece)
-        if time.monotonic() > checked + REPEATED:
-            check_reader()
-            checked = time.monotonic()
-    return "".join(collected)
-
-
 def check_writable(path: Path) -> None:
     """Raises StorageError if the file cannot be written, before there is anything to write."""
     with files.storage_errors(f"write {path}"):
@@ -163,28 +141,23 @@ def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     write("".join(f"{to_json(record)}\n" for record in records), output)
 
 
-def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """Writes a text to stdout piece by piece, then a newline, even after Ctrl-C. On a terminal,
-    lines are wrapped between words.
+def stream(texts: Iterable[str]) -> None:
+    """Writes a text to stdout piece by piece, and a newline after it, even after an error. On a
+    terminal, lines are wrapped between words.
     """
-    last = ""
-    texts: Iterable[str] = chain((begin,), pieces)
+    last = "\n"
     if sys.stdout.isatty() and (cells := width(sys.stdout)):
         from gpt.characters import escape
 
         texts = wrap_pieces(map(escape, texts), cells)
-    interrupt = None
     try:
         for text in texts:
             if text:
                 write(text)
                 last = text[-1]
-    except KeyboardInterrupt as error:
-        interrupt = error
-    if last != "\n":
-        write("\n")
-    if interrupt:
-        raise interrupt
+    finally:
+        if last != "\n":
+            write("\n")
 
 
 def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
@@ -223,3 +196,28 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
         name = "standard input" if path == "-" else printable(path)
         say(f"note: {name}: read as {codec.upper()}")
     return text
+
+
+@contextmanager
+def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
+    """Shows a bar after half a second, for work that reports the share that is done. `what`: the
+    name of the work.
+    """
+    name = f"{what} " if what else ""
+    layout = f"{name}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
+    with bar(layout, total=1.0, delay=0.5) as shown:
+        yield lambda share: shown.update(share - shown.n)
+
+
+def bar(layout: str, **options: Any) -> tqdm[NoReturn]:
+    """A bar on stderr that disappears at the end; disabled if stderr is not a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(
+        disable=not sys.stderr.isatty(),
+        file=sys.stderr,
+        dynamic_ncols=True,
+        leave=False,
+        bar_format=layout,
+        **options,
+    )

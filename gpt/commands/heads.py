@@ -43,8 +43,6 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.commands.progress import progress_bar
-
     form: Form = output.form(get_args(Form))
     model = reading.open_on_device(asked.windows).prove()
     text: str | Ids
@@ -53,7 +51,7 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
     else:
         text = reading.known_text(model, console.read_text(asked.file, encoding=reading.encoding))
         name = text_label(asked.file)
-    with progress_bar() as done:
+    with console.progress_bar() as done:
         survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
     if form == "text":
         output.write_result(survey, asked.all)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,11 +25,9 @@ from gpt.config.train import unescaped
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
-from gpt.words import counted
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
-    from gpt.reading.sampler import Samples
 
 #: Name of a setting -> its field. A turn has no number of samples.
 SETTINGS = {flag_of(name).lstrip("-"): name for name in fields_of(SampleConfig) if name != "n"}
@@ -39,15 +36,13 @@ DIALOGUE = "-–—―\"“”„«»‘‚'"  # a line that begins with one of 
 HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
     "text": "adds the text, after a space if two words would meet, on a new line if it begins with "
-    "a dash or quotation mark, and the model continues; Alt-Enter or \\n begins a new line; // "
-    "begins with /",
+    "a dash or quotation mark, and the model continues; \\n begins a new line; // begins with /",
     "+text": "the same without that space or new line: it continues the last word",
     "/again": "another version of what the model wrote last",
     "/undo": "takes back the last turn, yours and the model's",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
-    "/save [FILE]": "keeps it in a file, after the texts that /save has kept there: FILE, that of "
-    "the last /save, or sample.txt",
+    "/save [FILE]": "adds it to a file: FILE, that of the last /save, or sample.txt",
     "/novelty": "shows the longest passage of what the model wrote that it has copied",
     "/stop [TEXT]": "ends every turn before this text; none: never",
     "/length 100": f"changes a setting: {', '.join(SETTINGS)}; none removes a filter",
@@ -69,7 +64,7 @@ class Session:
 
     drawn: the turns of the model since the seed was set; each has other random numbers. stopped:
     the stop text that ended the last turn; Enter continues after it. data: the folder of the
-    corpora. file: where /save writes. saved: file -> the texts that /save has kept there.
+    corpora. file: where /save writes.
     """
 
     model: TrainedGPT
@@ -78,11 +73,10 @@ class Session:
     text: str = ""
     unknown: Unknown = "fold"
     data: Path = Path("data")
-    file: Path | None = None
+    file: Path = Path("sample.txt")
     turns: list[Turn] = field(default_factory=list)
     drawn: int = 0
     stopped: str | None = None
-    saved: dict[Path, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.settings = replace(self.settings, n=1, seed=seed_of(self.settings))
@@ -125,8 +119,17 @@ class Session:
         samples = stream(start, settings, self.stops)
         self.text = start
         interrupted = list[str]()
+
+        def pieces() -> Iterator[str]:
+            yield shown
+            for (piece,) in samples:
+                self.text += piece
+                yield piece
+                if interrupted:
+                    return
+
         with stop_on_signals(interrupted.append, "SIGINT"):
-            console.stream(shown, self._grow(samples, interrupted))
+            console.stream(pieces())
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
             console.say(f"stopped at {self.stopped!r}")
@@ -135,14 +138,6 @@ class Session:
 
             console.say(ONLY_COPIES)
         return settings
-
-    def _grow(self, samples: Samples, interrupted: list[str]) -> Iterator[str]:
-        """Adds what the model writes to the text, and yields it."""
-        for (piece,) in samples:
-            self.text += piece
-            yield piece
-            if interrupted:
-                return
 
     def _command(self, name: str, value: str) -> None:
         refuse_if(bool(value) and f"/{name}" in HELP, "takes no value")
@@ -153,12 +148,12 @@ class Session:
             case "undo":
                 refuse_if(not self.turns, "there is nothing to take back")
                 self.text, self.stopped = self.turns.pop().before, None
-                console.stream("\n".join(self.text.split("\n")[-3:]))
+                console.stream(["\n".join(self.text.split("\n")[-3:])])
             case "new":
                 self.turns.append(Turn(self.text, ""))
                 self.text, self.stopped = "", None
             case "show":
-                console.stream(self.text)
+                console.stream([self.text])
             case "save":
                 self._save(value.strip())
             case "novelty":
@@ -171,56 +166,38 @@ class Session:
             case "help":
                 for typed, what in HELP.items():
                     console.say(f"{typed}: {what}")
-            case "stop":
-                self._stop_before(value)
             case "quit":
                 pass
             case _:
-                self._set(name.replace("_", "-"), value.strip())
+                self._set(name.replace("_", "-"), value)
 
     def _save(self, name: str) -> None:
-        """Keeps the text in a file, in place of the last one there if it goes on from that. Raises
-        ConfigError for a file that something else has written.
-        """
+        """Adds the text to a file, after what is there. Raises ConfigError, StorageError."""
         from gpt.reading.writing import DIVIDER
 
         refuse_if(not self.text, "the text is empty; nothing was written")
-        name = name or str(self.file or "sample.txt")
-        with storage_errors(f"write {name}"):
-            place = Path(os.path.expanduser(name)).resolve()
-            refuse_if(
-                place.exists() and place not in self.saved,
-                f"{name} exists already; choose another name",
-            )
-            kept = self.saved.get(place, [])
-            if kept and self.text.startswith(kept[-1]):
-                kept = kept[:-1]
-            kept = [*kept, self.text]
-            console.write(DIVIDER.join(kept), place)
-        self.saved[place], self.file = kept, place
-        others = f", after {counted(len(kept) - 1, 'text')}" if kept[1:] else ""
-        console.say(f"{len(self.text):,} characters in {place}{others}")
-
-    def _stop_before(self, stop: str) -> None:
-        """Sets the stop text, if there is one, and prints the settings."""
-        if stop:
-            stops = () if stop.strip() == "none" else (stop,)
-            self.stops = shared.checked_stops(self.model, stops, "/stop")
-            self.stopped = None
-        console.say(self.settings_text())
+        with storage_errors(f"write {name or self.file}"):
+            place = Path(os.path.expanduser(name or self.file)).resolve()
+            with place.open("a", encoding="utf-8", newline="") as file:
+                file.write((DIVIDER if file.tell() else "") + self.text)
+        self.file = place
+        console.say(f"{len(self.text):,} characters added to {place}")
 
     def _set(self, name: str, value: str) -> None:
         """Changes a setting, if there is a value, and prints them all. Raises ConfigError for an
         unknown name or a wrong value.
         """
-        refuse_if(name not in SETTINGS, "no such command; /help lists them")
-        if value:
-            read: Any = None if value == "none" else value
+        refuse_if(name not in (*SETTINGS, "stop"), "no such command; /help lists them")
+        read: Any = None if value.strip() == "none" else value
+        if name == "stop" and value:
+            stops = () if read is None else (value,)
+            self.stops, self.stopped = shared.checked_stops(self.model, stops, "/stop"), None
+        elif value.strip():
             if name == "ban":
-                read = read and unescaped(read)
+                read = read and unescaped(value.strip())
             else:
                 with suppress(ValueError, SyntaxError):
-                    read = ast.literal_eval(value.capitalize())  # true is True
+                    read = ast.literal_eval(value.strip().capitalize())  # true is True
             self.settings = replace(self.settings, **{SETTINGS[name]: read})
             if name == "seed":
                 self.settings = replace(self.settings, seed=seed_of(self.settings))
@@ -235,25 +212,15 @@ class Session:
         return " · ".join([*set_, *(f"stop {stop!r}" for stop in self.stops)])
 
 
-def require_terminal(others: bool) -> None:
-    """Raises ConfigError without a terminal, or with options that a session does not have."""
-    refuse_if(others, "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n")
-    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
-
-
 def run_session(talk: Session, title: str) -> None:
     """Reads lines from the terminal until the user ends the session; no error ends it."""
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.key_binding import KeyBindings
 
-    keys = KeyBindings()
-    keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
-    session: PromptSession[str] = PromptSession(key_bindings=keys)
+    session = PromptSession[str]()
     console.say(f"{title} · {talk.settings_text()}")
     console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
     if talk.text:
-        console.stream(talk.text)
+        console.stream([talk.text])
     going = True
     while going:
         raise_first_interrupt()

@@ -19,7 +19,6 @@ from msgspec import Meta
 from gpt.commands import HELP_ALL, console
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
-    KINDS,
     Field,
     flag_of,
     nearest,
@@ -27,7 +26,7 @@ from gpt.config.fields import (
     options_of,
     with_flags,
 )
-from gpt.config.train import DEFAULTS, LONGEST_FILE, RECORDED, from_toml
+from gpt.config.train import DEFAULTS, LONGEST_FILE, from_toml
 from gpt.errors import ConfigError, TextError
 from gpt.words import short_repr
 
@@ -48,7 +47,7 @@ def show_all(context: typer.Context, asked: bool) -> None:
     """--help-all: prints the help with all options, and ends the command."""
     if asked and not context.resilient_parsing:
         context.meta[HELP_ALL] = True
-        typer.echo(context.get_help())
+        console.write(f"{context.get_help()}\n")
         raise typer.Exit
 
 
@@ -94,7 +93,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
             for name, value in values.items()
             if (source := context.get_parameter_source(name)) and source.name in GIVEN
         }
-        in_file = read_config(config, options, completes) if config else {}
+        in_file = read_config(config, options) if config else {}
         arguments: dict[str, Any] = {}
         for name, hint in hints.items():
             if get_origin(hint) is Annotated:
@@ -161,11 +160,10 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     )
 
 
-def read_config(path: Path, options: Mapping[str, Field], repeats: bool = False) -> dict[str, Any]:
+def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     """Option -> value from a --config file.
 
     Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer.
-    repeats: the command can repeat a run, so the file may have what a run records (RECORDED).
     Raises ConfigError for any other name and for a value that the option does not accept.
     """
     where = f"--config {path}"
@@ -176,12 +174,6 @@ def read_config(path: Path, options: Mapping[str, Field], repeats: bool = False)
     values = {}
     for spelling, value in stored.items():
         name = spelling.replace("-", "_")
-        if repeats and name in RECORDED:
-            kind, _ = RECORDED[name]
-            if type(value) is not kind:
-                raise ConfigError(f"{where}: {name} = {short_repr(value)} is not {KINDS[kind]}")
-            values[name] = value
-            continue
         if name not in options:
             meant = nearest(name, options)
             raise ConfigError(f"{where}: there is no option {short_repr(spelling)}{meant}")

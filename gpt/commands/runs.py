@@ -32,7 +32,7 @@ def command(asked: RunsOptions) -> None:
     Losses are in nats per character, of the best step, on the validation text. counting: the loss
     that counting letter sequences reaches, without a model.
     """
-    from gpt.show.programs import to_record
+    from gpt.show.result import to_record
     from gpt.storage.overview import Overview, read_runs
     from gpt.storage.run import find_run, pin_run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from gpt.errors import GptxError
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
-    from gpt.reading.novelty import Novelty
+    from gpt.reading.writing import Novelty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,47 +51,45 @@ def command(
     asked: SampleOptions, settings: SampleConfig, reading: DeviceOptions, output: SampleOutput
 ) -> None:
     """Continue a prompt, character by character."""
-    if asked.interactive:
-        from gpt.commands.interactive import Session, require_terminal, run_session
-
-        others = (
-            asked.prompts,
-            asked.no_prompt,
-            asked.novelty,
-            asked.new,
-            output.json,
-            settings.n > 1,
-        )
-        require_terminal(any(others))
     from gpt.reading.writing import ONLY_COPIES, Writing
 
     texts = {"TEXT": asked.text, "--prompt": asked.prompt, "--file": asked.file}
-    given = one_text({**texts, "--prompts": asked.prompts}, reading.encoding) or ""
-    model = reading.open()
-    prompts = given.split("\n") if asked.prompts else [given]
+    text = one_text({**texts, "--prompts": asked.prompts}, reading.encoding) or ""
+    prompts = text.split("\n") if asked.prompts else [text]
     refuse_if(asked.prompts is not None and not any(prompts), "--prompts: the file has no prompt")
+    if asked.interactive:
+        others = (asked.prompts, asked.no_prompt, asked.novelty, asked.new, output.json)
+        is_alone = not any(others) and settings.n == 1
+        refuse_if(
+            not is_alone, "-i: leave out --prompts, --no-prompt, --novelty, --new, --json, -n"
+        )
+        has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
+    model = reading.open()
     model = model.on(reading.device_for(settings.length * settings.n * len(prompts), model))
     if asked.novelty and model.recorded is None:
         model.novelty([])  # raises an error, as the corpus is unknown
     model.prove()
     if not asked.prompts:
-        prompts = [reading.known_text(model, given)]
+        prompts = [reading.known_text(model, text)]
     stops = checked_stops(model, asked.stop)
-    if (longest := max(map(len, prompts))) > model.config.block_size:
-        console.say(
-            f"note: the prompt has {longest:,} characters; the model sees the last "
-            f"{model.config.block_size} at most"
-        )
+    block_size = model.config.block_size
+    if (longest := max(map(len, prompts))) > block_size:
+        seen = f"the model sees the last {block_size} at most"
+        console.say(f"note: the prompt has {longest:,} characters; {seen}")
     settings = replace(settings, ban=settings.ban and unescaped(settings.ban))
     if asked.interactive:
-        talk = Session(model, settings, stops, prompts[0], reading.unknown, asked.data, output.path)
+        from gpt.commands.interactive import Session, run_session
+
+        talk = Session(model, settings, stops, prompts[0], reading.unknown, asked.data)
+        talk.file = output.path or talk.file
         run_session(talk, model.title)
         return
     if settings.seed is None:
         settings = replace(settings, seed=seed_of(settings))
         console.say(f"seed {settings.seed}")
     if asked.new:
-        refuse_if(bool(given or stops), "--new: writes whole items; leave out prompts and --stop")
+        refuse_if(bool(text or stops), "--new: writes whole items; leave out prompts and --stop")
         _write_new(model, settings, asked.data, output)
         return
     stream = partial(model.stream, unknown=reading.unknown, data=asked.data, note=console.say)
@@ -100,15 +99,10 @@ def command(
     writing = Writing(begin, prompts, asked.prompts, holds, shows_prompt=not asked.no_prompt)
     if output.path:
         console.check_writable(output.path)
-    pieces = writing.pieces()
     if waits:
-        text = console.collect(pieces)
+        text = "".join(writing.pieces())
     else:
-        try:
-            console.stream("", pieces)
-        except KeyboardInterrupt as error:  # while it wrote
-            writing.failures.append(error)
-            console.stream("", pieces)
+        console.stream(writing.pieces())
     novelties: list[Novelty] = []
     if asked.novelty and "interrupted" not in writing.ended:
         try:
@@ -136,8 +130,7 @@ def _write_new(
 ) -> None:
     """Writes new items as they come, as the text has them; with --json, a record for each."""
     from gpt.characters import to_json
-    from gpt.reading.items import new_items
-    from gpt.reading.writing import SCHEMA
+    from gpt.reading.writing import SCHEMA, new_items
 
     written = list[str]()
     for number, item in enumerate(new_items(model, settings, data)):

@@ -96,7 +96,7 @@ class OutputOptions(Options):
 
     def write_json(self, result: Result, origin: Mapping[str, Any] | None = None) -> None:
         """Writes a result as a line of JSON, with where it comes from."""
-        from gpt.show.programs import to_json
+        from gpt.show.result import to_json
 
         self.write_text(to_json(result, origin))
 

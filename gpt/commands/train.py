@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from gpt.commands import console
 from gpt.commands.options import Asked, argument
-from gpt.commands.progress import one_report, progress_bar, run_training
 from gpt.commands.shared import OutputOptions, note, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
-from gpt.config.train import RECORDED
 from gpt.devices import let_threads_sleep
+from gpt.errors import GptxError, OutOfMemory, StorageError
+from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from gpt.interface.preparing import Start
+    from gpt.training.events import Event
+    from gpt.training.plan import Plan
+    from gpt.training.trainer import Trainer
+
+SLOWER = 1.5  # steps that take so many times as long as planned are named at once
+HEADING = f"{'step':>7}  {'loss':>6}   the model writes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +89,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
         refuse_if("val_fraction" in typed and not is_last, "--val-fraction: only with --split last")
         other = in_file.get("preset", run.preset)
         refuse_if(other != run.preset, f"--preset: {run.preset}, but --config has {other}")
-        recorded = {name: in_file[name] for name in RECORDED if name in in_file}
-        return begin_run(run, options, texts, progress_bar, recorded, dry=action.dry_run)
+        return begin_run(run, options, texts, console.progress_bar, dry=action.dry_run)
     refuse_if(
         "init_from" in typed,
         "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
@@ -94,7 +103,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
     stored = find_run(run.checkpoints, name)
     if "preset" not in typed:
         run = replace(run, preset=None)
-    return resume_run(stored, run, options, texts, progress_bar)
+    return resume_run(stored, run, options, texts, console.progress_bar)
 
 
 def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
@@ -117,3 +126,91 @@ def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
         run_training(start.trainer(), plan, output.json)
     elif output.json and first:
         console.write_json(plan_record(plan))
+
+
+def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
+    """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
+    code. A second Ctrl-C ends it at once, with a line that says what is saved.
+    """
+    from gpt.storage.overview import outcome_record
+    from gpt.training import ranks
+    from gpt.training.card import end_card
+    from gpt.training.events import Stopped
+
+    stopped, first = Stopped(0, ""), ranks.is_first()
+    try:
+        with stop_on_signals(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
+            for event in _reported(trainer, plan) if first else trainer.events():
+                if isinstance(event, Stopped):
+                    stopped = event
+    except KeyboardInterrupt:
+        if first:
+            saved = f"{trainer.run.name} is saved up to step {trainer.saved_step or 0:,}"
+            console.say(f"ended at once; {saved}, and --resume goes on from there")
+        raise
+    if first:
+        run, manifest = trainer.run, trainer.manifest
+        console.print_facts(end_card(run, manifest, stopped.reason, trainer.corpus))
+        if as_json:
+            ended = {"reason": stopped.reason, "spent": dict(stopped.spent)}
+            console.write_json({**outcome_record(run.name, manifest), **ended})
+    ranks.leave()
+    if stopped.reason in signal.Signals.__members__:
+        raise typer.Exit(128 + signal.Signals[stopped.reason])
+
+
+def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
+    """Yields the events; shows a bar with losses, and a line for each evaluation."""
+    from gpt.interface.training import BAR_FORMAT, show_bar
+    from gpt.training.card import slower_text
+    from gpt.training.events import Evaluated, Sampled
+
+    def say(line: str) -> None:  # above the bar
+        if bar.disable:
+            console.say(line)
+        else:
+            bar.write(console.wrap_for_stderr(line), file=sys.stderr)
+
+    loss, is_told = "", False
+    layout = BAR_FORMAT.replace("{bar}", "{bar:12}")
+    with console.bar(layout, total=1.0, initial=trainer.manifest.progress) as bar:
+        for event in show_bar(trainer, bar):
+            if trainer.stop_reason and not is_told:
+                is_told = True
+                saved = f"the steps after {trainer.saved_step or 0:,}"
+                say(f"saving, then ending; a second Ctrl-C ends at once, without {saved}")
+            if isinstance(event, Evaluated):
+                if not loss:
+                    if trainer.counting.note:
+                        say(f"note: {trainer.counting.note}")
+                    if trainer.timing.slowdown > SLOWER:
+                        say(slower_text(plan, trainer.timing.slowdown))
+                    say(HEADING)
+                loss = f"{event.val_loss:.3f}"
+            elif isinstance(event, Sampled):
+                width = console.width(sys.stderr) or console.WIDE
+                say(sample_line(event.step, loss, event.text, width))
+            yield event
+
+
+def sample_line(step: int, loss: str, text: str, width: int) -> str:
+    """A step, its loss, and what the model writes after it, on one line."""
+    from gpt.characters import cut
+
+    return cut(f"{step:>7,}  {loss:>6}   {' '.join(text.split())}", width)
+
+
+@contextmanager
+def one_report() -> Iterator[None]:
+    """Only the first rank reports an error that all have; each reports errors of its machine."""
+    from gpt.training import ranks
+
+    try:
+        yield
+    except (OutOfMemory, StorageError) as error:
+        named = f"rank {ranks.rank()}: {error}" if ranks.world_size() > 1 else str(error)
+        raise type(error)(named) from None
+    except GptxError as error:
+        if ranks.is_first():
+            raise
+        raise typer.Exit(error.exit_code) from None

@@ -198,15 +198,10 @@ def require(condition: bool, field: str, reason: str) -> None:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The end of an error about a misspelt name, or that of another program: "; did you mean
-    n_layer?", or "".
-    """
+    """The end of an error about a misspelt name: "; did you mean n_layer?", or ""."""
     from difflib import get_close_matches
 
-    from gpt.config.peers import ours_for
-
-    meant = [ours for ours in ours_for(name) if ours in known]
-    close = meant or get_close_matches(name, known, 1)
+    close = get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

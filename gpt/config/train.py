@@ -304,12 +304,6 @@ def preset_values(
     return values
 
 
-#: What a run records beside its options: name -> (type, comment). A resumed run with another value
-#: warns.
-RECORDED: dict[str, tuple[type, str]] = {
-    "threads": (int, "The run's threads; another number (OMP_NUM_THREADS) gives other weights."),
-    "torch": (str, "The run's version of torch; another one may give other weights."),
-}
 LONGEST_FILE = 2**20  # characters
 
 
@@ -317,7 +311,6 @@ def to_toml(values: Mapping[str, Any]) -> str:
     """Flat TOML, a line for each value that is not None, with its help as a comment."""
     options = {**options_of(RunConfig), **options_of(ModelConfig), **options_of(TrainConfig)}
     comments = {name: with_flags(option.help) for name, option in options.items()}
-    comments |= {name: comment for name, (_, comment) in RECORDED.items()}
     lines = []
     for name, value in values.items():
         if value is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config.train import WindowOrder
-from gpt.corpus import cache
+from gpt.corpus.corpus import release_pages
 from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
@@ -21,7 +21,7 @@ def windows(
     these places.
     """
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
-    cache.release_pages(ids)
+    release_pages(ids)
     return rows[:, :-1], rows[:, 1:]
 
 

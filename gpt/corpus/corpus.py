@@ -1,19 +1,22 @@
 """The corpus of a command or a run: finds it, encodes it once and splits it.
 
-The ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
-run still uses the corpus it started with. A text is read twice: the first pass counts its
-characters, the second writes their ids, if the text is still the same; the training split comes
-first, so training reads one array however the corpus is split. The memory needed does not grow
-with the text.
+A text is read twice: the first pass counts its characters, the second writes their ids, if the text
+is still the same; the training split comes first, so training reads one array however the corpus is
+split. The ids are memory-mapped, and stored in `data` once, as NAME.ids and NAME.json, which
+verifies them. NAME is made of the text's digest and of a hash of what else determines the ids: an
+edited file is another corpus, and a run still uses the corpus it started with. Whoever opens the
+ids compares their checksum; if the record is missing or damaged, the text is encoded again. The
+memory needed does not grow with the text.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import mmap
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -24,20 +27,23 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus import cache
 from gpt.corpus.formats import SHOWN, UTF_8, note_of, separator_of
 from gpt.corpus.sources import (
     MOST_OPENED,
+    JoinedText,
+    Progress,
     Source,
+    column_source,
     discard_spooled,
     find_sources,
+    measure_text,
+    no_progress,
     same_files,
 )
-from gpt.corpus.text import JoinedText, Progress, column_source, measure_text, no_progress
-from gpt.errors import StorageError, TextError
+from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
-from gpt.storage.sealed import seal_json
+from gpt.storage.sealed import open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
@@ -45,16 +51,15 @@ MOST_NAMED = 3  # texts that a note names
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5
+FEW = 2**23  # bytes of a file whose pages stay in memory
 SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most windows cross a border
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,) is memory-mapped; notes are for the user.
-
-    The training split comes first: up to `identity.boundary` or, if that is None, up to a share set
-    by the run's options. block: characters of each validation block, 0 if whole texts are used for
-    validation.
+    """An encoded text. ids (characters,): memory-mapped, the training split first, up to
+    `identity.boundary` or, if that is None, to a share that the run's options set. notes: for the
+    user. block: characters of each validation block, 0 if whole texts validate.
     """
 
     ids: Ids
@@ -64,9 +69,7 @@ class Corpus:
     block: int = 0
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
-        """The ids to train on and those to validate on: the last val_fraction of the characters, or
-        what the encoding has put last. Either part may be too short for any window.
-        """
+        """The ids to train on and those to validate on; either may be too short for a window."""
         boundary = self.identity.boundary
         if boundary is None:
             boundary = int(len(self.ids) * (1 - val_fraction))
@@ -78,8 +81,8 @@ class Corpus:
         return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """Does what `parts` does. Raises TextError if a part has fewer than block_size + 1
-        characters, or if the blocks of split='every:N' are too short for a context of block_size.
+        """`parts`. Raises TextError if these, or the blocks of split='every:N', are too short for a
+        context of block_size.
         """
         parts, fits = self.parts(val_fraction), self.longest_context(val_fraction)
         remedy = f"use `block_size={fits}`"
@@ -112,13 +115,69 @@ class Corpus:
 
 
 @dataclass(frozen=True)
+class Record:
+    """NAME.json: the text, without names of sources; its vocabulary; `Corpus.block`; a checksum."""
+
+    identity: CorpusId
+    characters: str
+    block: int
+    checksum: str = ""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.characters)
+
+
+def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
+    """The file with a text's ids in this vocabulary."""
+    decides = repr((replace(identity, sources=()), vocabulary.characters))
+    return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
+
+
+def read_encoding(path: Path) -> tuple[Ids, Record] | None:
+    """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
+    source = path.with_suffix(".json")
+    with suppress(CheckpointError, OSError, ValueError):
+        record = open_json(files.read(source), Record, source)
+        ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
+        if len(ids) == record.identity.characters and _checksum(ids) == record.checksum:
+            return ids, record
+    return None
+
+
+def find_encodings(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
+    """Every encoding in `data` of the text with this digest."""
+    for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
+        stored = read_encoding(path)
+        if stored and stored[1].identity.digest == digest:
+            yield stored
+
+
+def release_pages(ids: Ids) -> None:
+    """Frees the pages of a memory-mapped file until they are read again, unless they are few.
+    Otherwise they count as memory of this process until the system needs them.
+    """
+    mapped = getattr(ids, "_mmap", None)
+    if mapped is not None and len(mapped) >= FEW and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _checksum(ids: Ids) -> str:
+    """The BLAKE3 of memory-mapped ids. Reads a piece at a time, so they need not fit in memory."""
+    data, hashed = ids.data.cast("B"), blake3()
+    for first in range(0, len(data), FEW):
+        hashed.update(data[first : first + FEW])
+        release_pages(ids)
+    return hashed.hexdigest()
+
+
+@dataclass(frozen=True)
 class SplitOrder:
     """The order in which the characters of a text are stored.
 
-    boundary: number of training characters, None if a share of the text decides it; block:
-    characters of each moved piece of a single text, 0 if whole texts are moved; borders: where the
-    pieces that are moved to the end begin and end in the text, in turn; order: a name of the order,
-    empty if nothing is moved.
+    boundary: number of training characters, None if a share of the text decides it. block: see
+    Corpus. borders: where the pieces that are moved to the end begin and end in the text, in turn.
+    order: a name of the order, empty if nothing is moved.
     """
 
     boundary: int | None = None
@@ -163,14 +222,11 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
 def build_vocabulary(
     counts: npt.NDArray[np.int64], known: Vocabulary | None = None, grows: bool = False
 ) -> tuple[Vocabulary, Ids]:
-    """The sorted characters of the text as a vocabulary, and (code points,) the id of each code
-    point, of the vocabulary's dtype.
+    """The sorted characters of the text as a vocabulary, or a known one that has all of them; and
+    (code points,) the id of each code point.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. A known
-    vocabulary is used if it has every character. grows: instead, new characters are added at its
-    end.
-
-    Raises TextError if a character is new and only in the validation text.
+    counts (2, code points): occurrences in the training text, and in the validation text. grows:
+    new characters follow the known ones. Raises TextError if one is only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
@@ -197,15 +253,12 @@ def write_ids(
     order: SplitOrder,
     path: Path,
     progress: Progress,
-) -> tuple[tuple[int, str], ...]:
+) -> None:
     """Writes all ids of the text with this digest, the training split first; or leaves no file.
-
-    Returns the size in bytes and the checksum of each part: what stays in place, and what was moved
-    to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
+    Raises OSError, and TextError, also if the text has changed since it was measured.
     """
     hashed, at, borders = blake3(), 0, order.borders
-    begins, sizes = (0, (order.boundary or 0) * table.itemsize), [0, 0]
-    checksums = blake3(), blake3()
+    ends = [0, (order.boundary or 0) * table.itemsize]  # of what stays, and of what was moved
     with files.replace_in_pieces(path) as write:
         for _, data, points in text.chunks(progress):
             hashed.update(data)
@@ -217,16 +270,13 @@ def write_ids(
             for part in (0, 1):
                 if mine := pieces[(part - first) % 2 :: 2]:
                     encoded = np.concatenate(mine).data.cast("B")
-                    write(encoded, begins[part] + sizes[part])
-                    checksums[part].update(encoded)
-                    sizes[part] += len(encoded)
+                    write(encoded, ends[part])
+                    ends[part] += len(encoded)
         if digest != hashed.hexdigest():
             names = ", ".join(dict.fromkeys(source.name for source in text.sources))
             raise TextError(
                 f"{names} was changed while it was read; try again when no program writes it"
             )
-    parts = zip(sizes, checksums, strict=True)
-    return tuple((size, checksum.hexdigest()) for size, checksum in parts if size)
 
 
 def encode_corpus(
@@ -240,61 +290,54 @@ def encode_corpus(
 ) -> Corpus:
     """Encodes the texts, one after the other, into `data`, unless it has the encoding already.
 
-    The vocabulary is built from the texts, or is a known one that has all of their characters, or
-    one that grows: new characters then follow the known ones. config: the separator and the split.
-    validation: the texts to validate on. progress: receives the share that is done.
-
-    Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
+    known, grows: see build_vocabulary. validation: the texts to validate on. progress: receives the
+    share that is done. Raises TextError and StorageError.
     """
     config = config or TrainConfig()
-    names = tuple(source.name for source in sources)
+    names = [source.name for source in sources]
     text = JoinedText([*sources, *validation], config.text_separator, config.encoding)
     measures = measure_text(text, len(sources), lambda done: progress(done / 2))
     characters = measures.starts[-1]
     if not characters:
-        piped = "; pipe the text to standard input" if "-" in names else ""
-        raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
+        raise TextError(f"corpus is empty: {', '.join(names)}")
     vocabulary, table = build_vocabulary(measures.counts, known, grows)
     order = choose_split(measures.starts, len(sources), config.every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
-    record = cache.Record(identity, vocabulary.characters, order.block)
-    path = cache.ids_path(data, identity, vocabulary)
-    there, stored = os.path.lexists(path), cache.read_encoding(path)
-    damaged = there and stored is None
-    if stored is None or replace(stored[1], parts=()) != record:
+    record = Record(identity, vocabulary.characters, order.block)
+    path = ids_path(data, identity, vocabulary)
+    stored = read_encoding(path)
+    if stored is None or replace(stored[1], checksum="") != record:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
             second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
-            parts = write_ids(text, measures.digest, table, order, path, second_half)
-            files.replace(path.with_suffix(".json"), seal_json(replace(record, parts=parts)))
-        stored = cache.read_encoding(path)
-        if stored is None:
-            raise StorageError(f"{path} is not what was written; check the disk")
+            write_ids(text, measures.digest, table, order, path, second_half)
+            ids: Ids = np.memmap(path, vocabulary.dtype, mode="r")
+            record = replace(record, checksum=_checksum(ids))
+            files.replace(path.with_suffix(".json"), seal_json(record))
+    else:
+        ids, record = stored
     progress(1.0)
-    notes = list[str]()
-    codecs = [form.codec for form in text.forms]
-    for codec in dict.fromkeys(codecs):
-        if codec != UTF_8:
-            names_in = [text.sources[n].name for n, other in enumerate(codecs) if other == codec]
-            notes.append(f"{first_few(names_in, MOST_NAMED, ', ')}: read as {codec.upper()}")
+    names_in = dict[str, list[str]]()
+    for source, (codec, _, _) in zip(text.sources, text.forms, strict=True):
+        names_in.setdefault(codec.upper(), []).append(source.name)
+    names_in.pop(UTF_8.upper(), None)
+    notes = [
+        f"{first_few(of, MOST_NAMED, ', ')}: read as {codec}" for codec, of in names_in.items()
+    ]
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    if damaged:
-        notes.append(f"{path} was damaged and has been made again")
-    ids, record = stored
-    identity = replace(record.identity, sources=names)
-    return Corpus(ids, record.vocabulary, identity, tuple(notes), record.block)
+    identity = replace(identity, sources=tuple(names))
+    return Corpus(ids, vocabulary, identity, tuple(notes), order.block)
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
-    stored = cache.read_encoding(cache.ids_path(data, identity, vocabulary))
-    if stored is None:
-        return None
-    ids, record = stored
-    same = record.characters == vocabulary.characters
-    same = same and replace(record.identity, sources=identity.sources) == identity
-    return Corpus(ids, vocabulary, identity, block=record.block) if same else None
+    if stored := read_encoding(ids_path(data, identity, vocabulary)):
+        ids, record = stored
+        same = replace(record.identity, sources=identity.sources) == identity
+        if same and record.characters == vocabulary.characters:
+            return Corpus(ids, vocabulary, identity, block=record.block)
+    return None
 
 
 def read_corpus(
@@ -306,17 +349,15 @@ def read_corpus(
     progress: Progress = no_progress,
     grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts with these names and, if `config` names one, the validation text.
-    Raises TextError, StorageError.
-    """
+    """Finds and encodes the texts with these names, and the validation text that `config` names."""
     config = config or TrainConfig()
     files.sweep(data)
-    sources = find_sources(names, data, pipe, config.encoding)
+    sources = find_sources(names, data, pipe)
     opened, validation = [*sources], list[Source]()
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, pipe, config.encoding)
+                validation = find_sources([config.validation], data, pipe)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
             opened += validation
@@ -361,12 +402,10 @@ def find_corpus(
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or its texts read again. names:
     where the texts are now, if they were moved. run: its name, for errors.
-
-    Raises TextError if the text has changed or cannot be found.
     """
     identity, known = manifest.corpus, manifest.vocabulary
-    of_run = f"run {run} was trained on {', '.join(identity.sources)}"
-    of_run += f" ({identity.characters:,} characters)"
+    trained_on = f"trained on {', '.join(identity.sources)} ({identity.characters:,} characters)"
+    of_run = f"run {run} was {trained_on}"
     moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
     if not names:
         corpus = reopen_corpus(identity, data, known)
@@ -392,10 +431,7 @@ def splits_of_run(
     name: str, manifest: Manifest | None, data: Path, purpose: str = "", advice: str = ""
 ) -> tuple[Ids, Ids]:
     """The ids that this run was trained on, and those that validated. manifest: None for a model
-    file without its run.
-
-    Raises TextError if there is no run, or its text is missing or has changed. purpose, advice: the
-    begin and the end of this error.
+    file without its run. purpose, advice: the begin and the end of the error if there is no text.
     """
     try:
         if manifest is None:

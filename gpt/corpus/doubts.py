@@ -1,9 +1,8 @@
 """Reasons to doubt a loss: the text stands in a training text, or the validation text is of another
 kind than the rest.
 
-Compares ids, in a time that depends on the length of the training text only. Answers are pure
-functions. reading/novelty.py finds the longest copy exactly, but hashes the whole training text
-first.
+Compares ids, in a time that depends on the length of the training text only. reading/novelty.py
+finds the longest copy exactly, but hashes the whole training text first.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus import cache
-from gpt.corpus.corpus import Corpus, reopen_corpus
+from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
 from gpt.corpus.formats import separator_of
 from gpt.storage.manifest import Doubts, Manifest, TrainedText
 from gpt.vocabulary import Ids, Vocabulary
@@ -30,7 +28,6 @@ MOST_COPIED = 0.1
 #: below .1, for a licence or another author .26 and more (benchmarks/LOG.md).
 MOST_UNLIKE = 0.2
 MOST_SEARCHED = 2**22  # ids of the training text; of a longer one, evenly distributed blocks
-MOST_COMPARED = 2**14  # ids of the validation text that are searched for there
 MOST_LINES = 2**20  # characters of a list whose lines are compared
 PLACES = 32  # pieces of a longer text
 TENTHS, ORDER = 10, 4
@@ -44,7 +41,8 @@ BLOCK = 48  # characters; a multiple of 8, so that a block's bytes are whole wor
 PIECES, LONGEST = 16, 4096  # a longer text is searched for this many pieces of this length
 AT_ONCE = 2**18 // BLOCK * BLOCK  # ids
 TABLE_BITS = 22
-#: Limits for a text that repeats itself: likely blocks, comparisons in all, and at one start.
+#: Limits for a text that repeats itself: likely blocks, comparisons in all (also the ids of the
+#: validation text that are searched for), and at one start.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
 #: Texts that a run has learned, each as its vocabulary and ids.
@@ -59,12 +57,10 @@ def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
 
 
 def learned_texts(manifest: Manifest, data: Path) -> Learned:
-    """The texts in `data` on which a run was trained, and those on which its parent runs were
-    trained, whose weights it started with: each as its vocabulary and ids.
-    """
+    """The texts in `data` on which a run and its parent runs were trained."""
     learned = []
     for text in manifest.parent.texts if manifest.parent else ():
-        for ids, record in cache.find_encodings(data, text.digest):
+        for ids, record in find_encodings(data, text.digest):
             shared = int(len(ids) * (1 - text.val_fraction))
             learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
     vocabulary = manifest.vocabulary
@@ -85,16 +81,12 @@ def share_learned(text: str, learned: Learned) -> float:
 
 def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     """The share of a text's characters that lie in passages of SHORTEST or more which the other
-    text has, too. every: only each so many-th block of the other text is read, so that passages are
-    found for certain if they have `every` blocks.
+    text, in the same vocabulary, has, too. every: only so many-th blocks of the other are read.
 
-    Both have the same vocabulary. Compares hashes of the other text's blocks with hashes at every
-    position of `text` (Karp & Rabin 1987), then compares the passages themselves. If a text repeats
-    itself very often, some passages may be missed.
+    Compares hashes of the other text's blocks with hashes at every position of `text` (Karp & Rabin
+    1987), then the passages themselves. If a text repeats itself very often, some may be missed.
     """
-    if len(text) > PIECES * LONGEST:
-        starts = np.linspace(0, len(text) - LONGEST, PIECES).astype(int)
-        text = np.concatenate([text[start : start + LONGEST] for start in starts])
+    text = _sample(text, PIECES * LONGEST, PIECES)
     if min(len(text), len(other)) < SHORTEST:
         return 0.0
     text = text.astype(other.dtype)
@@ -110,7 +102,7 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
         blocks.append(of_part[likely])
         places.append(first + likely * every * BLOCK)
         found += len(likely)
-        cache.release_pages(other)
+        release_pages(other)
     order = np.concatenate(blocks).argsort(kind="stable")
     block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]
     lower, upper = (np.searchsorted(block, hashes, side) for side in ("left", "right"))
@@ -159,28 +151,24 @@ def doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
 
 
 def copied(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
-    """The share of the validation text that stands in the training text: passages of 100 characters
-    or more; in a list with one item a line, whole lines.
+    """The share of the validation text that stands in the training text: passages; in a list with
+    one item a line, whole lines.
     """
     start = vocabulary.decode(val[: 2**14])
     if separator_of(start) == "\n":
         parts = (_sample(part, MOST_LINES) for part in (train, val))
-        return repeated_lines(*map(vocabulary.decode, parts))
+        known, lines = (vocabulary.decode(part).split("\n") for part in parts)
+        distinct, lines = {*known}, [line for line in lines if line]
+        return sum(line in distinct for line in lines) / max(1, len(lines))
     return copied_share(_sample(val, MOST_COMPARED), train, max(1, len(train) // MOST_SEARCHED))
 
 
-def repeated_lines(train: str, val: str) -> float:
-    """The share of lines of `val` that are lines of `train`, too."""
-    known, lines = {*train.split("\n")}, [line for line in val.split("\n") if line]
-    return sum(line in known for line in lines) / max(1, len(lines))
-
-
-def _sample(ids: Ids, most: int) -> Ids:
+def _sample(ids: Ids, most: int, pieces: int = PLACES) -> Ids:
     """At most so many ids, in evenly distributed pieces."""
     if len(ids) <= most:
         return ids
-    length = most // PLACES
-    starts = np.linspace(0, len(ids) - length, PLACES).astype(int)
+    length = most // pieces
+    starts = np.linspace(0, len(ids) - length, pieces).astype(int)
     return np.concatenate([ids[start : start + length] for start in starts])
 
 
@@ -195,11 +183,11 @@ def unlike(ids: Ids, vocab_size: int) -> float:
 
 
 def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
-    """(10,) the loss on each tenth of a text, in nats per character, of n-grams that are counted in
-    the other nine. Of a long text, evenly distributed pieces are counted and scored.
+    """(10,) the loss on each tenth of a text (evenly distributed pieces of a long one), in nats per
+    character, of n-grams that are counted in the other nine.
 
-    Each order is mixed with the one below it as if that had been seen BACK_OFF times (additive
-    smoothing with back-off; MacKay and Peto 1995).
+    Each order is mixed with the one below it as if that had been seen BACK_OFF times (MacKay and
+    Peto 1995).
     """
     length = min(SCORED, len(ids)) // (TENTHS * IN_TENTH)
     starts = np.linspace(0, len(ids) - length, TENTHS * IN_TENTH).astype(int)

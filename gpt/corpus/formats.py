@@ -2,8 +2,8 @@
 
 UTF-8, byte order marks, and the encoding that the user names: other bytes are refused, with a line
 of the text in its likeliest encodings; nothing is guessed. Documents, archives and pictures are
-refused, too, with a command that makes a text of them. Tables, JSON, notebooks, web pages,
-subtitles and lists are recognised by what is in them, and one column of a table is read as items.
+refused, too, with a command that makes a text of them. Tables, JSON, notebooks, web
+pages and lists are recognised by what is in them, and one column of a table is read as items.
 Opens no files. Imports no numpy.
 """
 
@@ -15,7 +15,7 @@ import io
 import json
 import re
 import shlex
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,8 +86,6 @@ BEGINNINGS = {
         "braces, quotes and \\u2014",
     ),
     r"(?i)<(!doctype html|html|head|body)\b": ("HTML", "tags and &amp;"),
-    r"<\?xml\b": ("XML", "tags and &amp;"),
-    r"WEBVTT\b|\d+\n\d\d:\d\d:\d\d[,.]\d{3} --> ": ("subtitles", "numbers and times"),
 }
 
 FEWEST = 50  # items of a list
@@ -107,8 +105,8 @@ class BadByteError(Exception):
 
 
 def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[str, bytes]]:
-    """For each chunk of a text's bytes, the characters that it completes, and their UTF-8; CR LF
-    and CR become LF. at: the place of the first byte in its file. Raises BadByteError.
+    """For each chunk of bytes, the characters that it completes, and their UTF-8; CR LF and CR
+    become LF. at: the place of the first byte in its file. Raises BadByteError.
     """
     characters = codecs.getincrementaldecoder(codec)()
     lines = io.IncrementalNewlineDecoder(characters, translate=True)
@@ -135,8 +133,8 @@ def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[s
 
 
 def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
-    """The codec of a text, and the bytes of its byte order mark. encoding: of a text that has no
-    such mark and is not UTF-8.
+    """The codec of a text, `encoding` if it has no byte order mark and is not UTF-8; and the bytes
+    of that mark.
     """
     chunks, named = iter(chunks), codecs.lookup(encoding).name
     head = next(chunks, b"")
@@ -145,16 +143,11 @@ def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
             return codec, len(mark)
     if named == UTF_8 or named.startswith(SEVEN_BITS):
         return named, 0
-    with suppress(BadByteError):
-        for _ in decode(chain((head,), chunks), UTF_8):
-            pass
-        return UTF_8, 0
-    return named, 0
-
-
-def unix_lines(text: str) -> str:
-    """The text with LF in place of CR LF and CR, as Python reads text files."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        deque(decode(chain((head,), chunks), UTF_8), maxlen=0)
+    except BadByteError:
+        return named, 0
+    return UTF_8, 0
 
 
 def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
@@ -180,9 +173,8 @@ def check_start(head: bytes, name: str, encoding: str) -> None:
 
 
 def refuse_document(head: bytes, name: str) -> None:
-    """Raises TextError, which says what to do, if the first bytes are those of a document.
-
-    head: the first bytes of the file; for a zip archive, also its end, where it lists its files.
+    """Raises TextError, which says what to do, if the first bytes (of a zip archive, the last, too)
+    are those of a document.
     """
     is_zip = head.startswith(ZIP)
     for mark, (what, command) in (ARCHIVES if is_zip else DOCUMENTS).items():
@@ -194,8 +186,8 @@ def refuse_document(head: bytes, name: str) -> None:
 
 
 def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
-    """The error for a text that is not in this codec: a line of it in the likeliest encodings, each
-    with the option that reads it. data: the bytes where the error is, and more.
+    """The error for a text, with a line of it in its likeliest encodings. data: the bytes where the
+    error is, and more.
     """
     lines = data.splitlines(keepends=True)
     foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]
@@ -291,9 +283,7 @@ def table_of(head: str) -> Table | None:
 
 
 def note_of(head: str) -> str:
-    """What a model would learn from a text that begins with these characters, and what helps; ""
-    for a plain text.
-    """
+    """What a model would learn from a text that begins so, and what helps; "" if it is plain."""
     head = head[:SHOWN]
     if table := table_of(head):
         learned = (
@@ -311,9 +301,7 @@ def note_of(head: str) -> str:
 
 
 def read_column(lines: Iterable[str], table: Table | None, column: str, name: str) -> Iterator[str]:
-    """The items of one column that are not empty. lines: of the whole text, with their ends. name:
-    the text's. Raises TextError for an unknown or empty column, or a broken line.
-    """
+    """The items of one column that are not empty. lines: with their ends. Raises TextError."""
     if table is None:
         raise TextError(f"{name} has no columns: `column` reads CSV, TSV and JSON lines")
     if column not in table.columns:
@@ -357,9 +345,8 @@ def _json_items(lines: Iterable[str], _: Table, column: str, name: str) -> Itera
 
 
 def separator_of(text: str) -> str:
-    """What separates the items of a list, such as names, recipes or tweets: "\\n", or "\\n%\\n" for
-    another sign; "" for another text. text: the text or a part of it; its last line is ignored, as
-    it may be cut.
+    """What separates the items of a list that begins so, a line break or a line such as "%"; "" for
+    another text. The last line is ignored, as it may be cut.
     """
     lines = text.split("\n")[:-1]
     count = len(lines)

@@ -1,6 +1,9 @@
 """Finds the texts of a corpus by their names: files, folders, a pipe, a known text, the default.
+Joins them: decodes them in chunks, counts and hashes them. Does not use ids.
 
-Finds the files to read, and their names for the user; text.py reads them.
+A text's digest is the BLAKE3 hash, in hexadecimal, of what is trained on, in UTF-8 with LF
+(O'Connor, Aumasson, Neves and Wilcox-O'Hearn, 2020): one text has one digest, however its file is
+encoded. For a file in UTF-8 with LF and without a byte order mark, `b3sum` prints the same.
 """
 
 from __future__ import annotations
@@ -12,18 +15,36 @@ import shlex
 import stat
 import string
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from http.client import HTTPException
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
 
-from gpt.corpus.formats import HEAD, TAIL, UTF_8, ZIP, check_start, refuse_document
+from gpt.config import TrainConfig
+from gpt.corpus.formats import (
+    HEAD,
+    TAIL,
+    UTF_8,
+    ZIP,
+    BadByteError,
+    choose_codec,
+    decode,
+    read_column,
+    refusal,
+    refuse_document,
+    table_of,
+)
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
+from gpt.vocabulary import code_points, unix_lines
 from gpt.words import counted, first_few, printable
 
 EMBEDDED = "python-reference"
@@ -63,11 +84,16 @@ RECIPE: dict[str, Any] = {
     "warmup_steps": 20,
 }
 
+CODE_POINTS = 0x110000  # of Unicode
+CHUNK = 2**18  # bytes read at a time; arrays of this length fit in a processor's cache
+
+#: A chunk: the number of its source, its UTF-8 bytes, and its (characters,) code points.
+Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
+Progress = Callable[[float], object]  # called with the share that is done
+
 
 def repeats() -> bytes:
-    """The text "repeats", from raw draws of Philox (Salmon et al. 2011): every release of numpy
-    gives the same.
-    """
+    """The text "repeats", from raw draws of Philox, which every release of numpy gives alike."""
     alphabet = string.ascii_lowercase
     draws = np.random.Philox(key=REPEATS_SEED).random_raw(LINES * (max(LENGTHS) + 2))
     draws = draws.reshape(LINES, -1)
@@ -89,8 +115,6 @@ def python_reference() -> bytes:
 
 @dataclass(frozen=True)
 class Download:
-    """A text that is downloaded once."""
-
     url: str
     sha256: str
 
@@ -117,53 +141,32 @@ class Source:
     note: str = ""
 
 
-def find_sources(
-    names: Sequence[str], data: Path, pipe: BinaryIO, encoding: str = UTF_8
-) -> list[Source]:
-    """The files with these names, in their order; those of a folder sorted by path. The start of
-    the pipe is checked if its encoding is UTF-8.
+def find_sources(names: Sequence[str], data: Path, pipe: BinaryIO) -> list[Source]:
+    """The files with these names, in their order; those of a folder sorted by path.
 
     Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
     """
-    if [*names].count("-") > 1:
-        raise TextError("cannot read corpus '-' twice; give standard input once")
-    sources: list[Source] = []
-    try:
-        for name in names or (EMBEDDED,):
-            sources += _named(name, data, pipe, encoding)
-    except BaseException:
-        discard_spooled(sources)
-        raise
-    return sources
+    return [source for name in names or (EMBEDDED,) for source in _named(name, data, pipe)]
 
 
-def _named(name: str, data: Path, pipe: BinaryIO, encoding: str) -> list[Source]:
+def _named(name: str, data: Path, pipe: BinaryIO) -> list[Source]:
     """The files with one name. Raises TextError, StorageError."""
-    if name == "-":
-        return [_spool(pipe, data, encoding)]
-    mode = _mode(name)
-    if stat.S_ISFIFO(mode):
-        with open_source(Source(Path(name), name)) as stream:
-            return [_spool(stream, data, encoding)]
-    if stat.S_ISDIR(mode):
-        return _folder(Path(name))
-    if mode:
-        return [Source(Path(name), printable(name))]
-    if name in KNOWN:
-        return [_known(name, data)]
-    raise _unreadable(name, _advice_on_absent(name))
-
-
-def _mode(name: str) -> int:
-    """The st_mode of the file with this name; 0 if there is none. Raises TextError."""
     if not name:
         raise _unreadable(name, "the name is empty; to train on all texts of this folder, give .")
+    if name == "-":
+        return [Source(Path("-"), "-", _temporary(_parts(pipe), data))]
     try:
-        return os.stat(name).st_mode
+        mode = os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return 0
+        if name in KNOWN:
+            return [_known(name, data)]
+        raise _unreadable(name, _advice_on_absent(name)) from None
     except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
         raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
+    if stat.S_ISFIFO(mode):
+        with open_source(Source(Path(name), name)) as stream:
+            return [Source(Path("-"), "-", _temporary(_parts(stream), data))]
+    return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
 
 
 def _advice_on_absent(name: str) -> str:
@@ -185,11 +188,8 @@ def _unreadable(name: str, why: str) -> TextError:
 
 
 def known_recipe(names: Sequence[str]) -> Mapping[str, Any]:
-    """The training options that override the default preset for the known text "repeats"; none for
-    other texts, or if a file has that name.
-    """
-    is_repeats = [*names] == ["repeats"] and not os.path.exists("repeats")
-    return RECIPE if is_repeats else {}
+    """The training options of the known text "repeats"; none for others, or a file of that name."""
+    return RECIPE if [*names] == ["repeats"] and not os.path.exists("repeats") else {}
 
 
 def corpus_name(names: Sequence[str]) -> str:
@@ -201,7 +201,7 @@ def corpus_name(names: Sequence[str]) -> str:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[BinaryIO]:
-    """A source, opened to read bytes. Raises TextError if the system refuses to read it."""
+    """A source, opened to read bytes. Raises TextError."""
     try:
         if source.spooled:
             source.spooled.seek(0)
@@ -268,42 +268,29 @@ def read_head(file: BinaryIO) -> bytes:
     return head
 
 
-def _spool(pipe: BinaryIO, data: Path, encoding: str) -> Source:
-    """Copies a pipe to a file, since a corpus is read twice. The system deletes the file when it is
-    closed, even if this process is killed. What is not a text is refused at once, as it may never
-    end. Raises StorageError, TextError.
-    """
+def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
+    """A file with these bytes in `data`, which the system deletes when it is closed."""
     with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
         try:
-            while part := pipe.read(2**20):
-                if not copy.tell():
-                    check_start(part, "-", encoding)
-                copy.write(part)
+            copy.writelines(parts)
             copy.flush()
         except BaseException:
             copy.close()
             raise
-    return Source(Path("-"), "-", copy)
+    return copy
 
 
 def same_files(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
     """Pairs of names of files with the same content. Raises TextError."""
-    of_size = dict[int, list[Source]]()
-    for source in sources:
+    first_with = dict[bytes, Source]()
+    for source in sources if len(sources) > 1 else ():
         with open_source(source) as file:
-            of_size.setdefault(os.fstat(file.fileno()).st_size, []).append(source)
-    for size, alike in of_size.items():
-        first_with = dict[bytes, Source]()
-        for source in alike if size and len(alike) > 1 else ():
-            digest = hashlib.sha256()
-            with open_source(source) as file:
-                while part := file.read(2**20):
-                    digest.update(part)
-            first = first_with.setdefault(digest.digest(), source)
-            if first is not source:
-                yield source.name, first.name
+            digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+        first = first_with.setdefault(digest, source)
+        if first is not source:
+            yield source.name, first.name
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
@@ -314,9 +301,7 @@ def discard_spooled(sources: Sequence[Source]) -> None:
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text as a file in `data`, generated anew, or downloaded unless the file has it.
-    Raises TextError when offline, StorageError.
-    """
+    """A known text as a file in `data`, generated anew, or downloaded unless the file has it."""
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
     with suppress(CheckpointError):
         there = files.read(path)
@@ -345,3 +330,119 @@ def _fetched(name: str, known: Download, there: bytes) -> bytes:
             "the file, or run: gptx train (the embedded corpus needs no network)"
         ) from error
     return text
+
+
+def no_progress(_: float) -> None:
+    """Ignores progress."""
+
+
+@dataclass(frozen=True)
+class JoinedText:
+    """The texts of these sources. separator: stands between two, unless the first ends with it.
+    encoding: of the texts that are not UTF-8 and have no byte order mark.
+    """
+
+    sources: Sequence[Source]
+    separator: str = ""
+    encoding: str = UTF_8
+
+    @cached_property
+    def forms(self) -> list[tuple[str, int, int]]:
+        """Each text's codec, and the bytes of its byte order mark and of its file."""
+        forms = []
+        for source in self.sources:
+            with open_source(source) as file:
+                refuse_document(read_head(file), source.name)
+                file.seek(0)
+                codec, start = choose_codec(_parts(file), self.encoding)
+                forms.append((codec, start, os.fstat(file.fileno()).st_size))
+        return forms
+
+    @property
+    def head(self) -> str:
+        """The first characters. Raises TextError."""
+        return next((encoded.decode() for _, encoded, _ in self.chunks()), "")
+
+    def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
+        """The text in chunks of whole characters; a separator belongs to the text before it. Raises
+        TextError.
+        """
+        separator, before, end = unix_lines(self.separator), -1, ""
+        done, total = 0, max(1, sum(size for _, _, size in self.forms))
+        for number, (codec, start, size) in enumerate(self.forms):
+            source = self.sources[number]
+            with open_source(source) as file:
+                file.seek(start)
+                try:
+                    for text, encoded in decode(_parts(file), codec, start):
+                        if text and before != number:
+                            if before >= 0 and not end.endswith(separator):
+                                yield before, separator.encode(), code_points(separator)
+                            before, end = number, ""
+                        if text:
+                            points = np.frombuffer(encoded, np.uint8)
+                            yield number, encoded, points if text.isascii() else code_points(text)
+                            end = (end + text[-len(separator) :])[-len(separator) :]
+                        progress(min(1.0, (done + file.tell()) / total))
+                except BadByteError as error:
+                    file.seek(error.byte // CHUNK * CHUNK)
+                    raise refusal(source.name, error, file.read(2 * CHUNK)) from None
+            done += size
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    return iter(partial(file.read, CHUNK), b"")
+
+
+class TextMeasures(NamedTuple):
+    """The result of the first reading of a text.
+
+    starts (sources + 1,): the position of each source's first character,
+    then the number of characters. counts (2, CODE_POINTS): how often each character occurs in the
+    training sources, and in the validation sources.
+    """
+
+    digest: str
+    starts: tuple[int, ...]
+    counts: npt.NDArray[np.int64]
+
+
+def measure_text(
+    text: JoinedText, training: int = 1, progress: Progress = no_progress
+) -> TextMeasures:
+    """Measures the text; the first `training` sources are for training. Raises TextError."""
+    digest, lengths = blake3(), [0] * len(text.sources)
+    counts = np.zeros((2, CODE_POINTS), np.int64)  # only pages that are written take memory
+    for number, data, points in text.chunks(progress):
+        digest.update(data)
+        lengths[number] += len(points)
+        times = np.bincount(points)
+        counts[int(number >= training), : len(times)] += times
+    return TextMeasures(digest.hexdigest(), tuple(accumulate(lengths, initial=0)), counts)
+
+
+def column_source(source: Source, column: str, config: TrainConfig, data: Path) -> Source:
+    """A file with the items of one column of a table. Raises TextError, StorageError."""
+    text = JoinedText([source], encoding=config.encoding)
+    items = read_column(_lines(text), table_of(text.head), column, source.name)
+    separator, contain_it = config.text_separator, False
+
+    def parts() -> Iterator[bytes]:
+        nonlocal contain_it
+        for number, item in enumerate(items):
+            contain_it = contain_it or separator in item
+            yield f"{separator if number else ''}{item}".encode()
+
+    copy = _temporary(parts(), data)
+    note = f"{source.name}: some items contain the separator; give one that none has: `separator`"
+    return Source(source.path, source.name, copy, note if contain_it else source.note)
+
+
+def _lines(text: JoinedText) -> Iterator[str]:
+    """The lines of a text with their ends."""
+    rest = ""
+    for _, encoded, _ in text.chunks():
+        *lines, rest = (rest + encoded.decode()).split("\n")
+        yield from (f"{line}\n" for line in lines)
+    if rest:
+        yield rest

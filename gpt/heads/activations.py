@@ -9,7 +9,6 @@ Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, TypeAlias
@@ -20,10 +19,9 @@ import numpy.typing as npt
 from gpt.checks import Arrays, check_number
 from gpt.config import ModelConfig, Stage, Unknown
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE
-from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.attention_map import Key, ParsedKey, parse_key, shape_rows
-from gpt.reading.gpt import MATRICES, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
 from gpt.show.result import Column, Result
@@ -137,11 +135,10 @@ class ActivationPlan:
         self._changes = sorted(changes, key=lambda change: -change.place.count(None))
 
     def read(self) -> Activations:
-        """The activations. Raises OutOfMemory before it computes anything."""
+        """The activations. Raises OutOfMemory if the attention of a text does not fit."""
         N = len(self.ids)
         functions = any(callable(change.value) for change in self._changes)  # need all texts
         at_once = N if functions else min(N, windows_at_once(self.reader.config))
-        self._require_memory(at_once)
         dtype = self.reader.dtype
         arrays = {name: np.empty((N, *shape), dtype) for name, shape in self._shapes.items()}
         for start in range(0, N, at_once):
@@ -198,24 +195,6 @@ class ActivationPlan:
         stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep)
         if to_the_end:
             reader.logits(reader.final_norm(stream, keep), keep)
-
-    def _require_memory(self, at_once: int) -> None:
-        """Raises OutOfMemory if the arrays of all texts and a forward pass do not fit."""
-        config, N = self.reader.config, len(self.ids)
-        widest = 8 * config.n_embd + 2 * config.ffn_hidden + config.vocab_size
-
-        def need(n: int) -> float:
-            shapes = stage_shapes(config, n)
-            of_text = sum(
-                math.prod(shapes[name]) * (1 if name in FINAL_STAGES else len(self.layers))
-                for name in self._shapes
-            )
-            computed = n * (MATRICES * config.n_head * n + widest)
-            return (N * of_text + at_once * computed) * self.reader.dtype.itemsize
-
-        kept = f"keeping {', '.join(self._shapes)} of {counted(N, 'text')} of"
-        advice = "choose fewer texts, names or layers, or at most"
-        require_memory(kept, self.ids.shape[1], need, advice)
 
 
 def pad_texts(

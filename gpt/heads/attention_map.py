@@ -24,8 +24,7 @@ from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.show.programs import csv_text, named_form, round_floats, to_json
-from gpt.show.result import Column, Matrix, Result
+from gpt.show.result import Column, Matrix, Result, csv_text, named_form, round_floats, to_json
 from gpt.storage import files
 from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads

@@ -1,4 +1,10 @@
-"""The distribution of the next character: the model's own, and what each filter leaves of it."""
+"""The next character: its distribution, what each filter leaves of it, and why the model expects a
+character: its logit, or the difference of two, as an exact sum of parts.
+
+`contributions` computes the parts (direct logit attribution, Elhage et al. 2021). They explain the
+GPT alone, also in a model with counting.
+Tensor names: P parts, S characters that a head attends to, K one or two characters, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +15,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import NAMED, in_line, label
-from gpt.checks import Arrays
-from gpt.config import Shaping
-from gpt.config.fields import flag_of
+from gpt.characters import NAMED, in_line, label, quoted
+from gpt.checks import Arrays, Check
+from gpt.config import Shaping, WhyConfig
+from gpt.config.fields import flag_of, require
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
+from gpt.errors import TextError
+from gpt.heads.attention_map import require_fits
+from gpt.heads.contributions import Part, contributions
+from gpt.heads.measures import head_name
 from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
-from gpt.show.result import Column, Result, short_number
+from gpt.show.result import Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
 END = 40  # characters from the end of a text that a title quotes
 SHOWN = 8  # characters in the short form
+PARTS = 5  # parts in the short form
+MOST_SOURCES = 3  # characters that a row names in the long form
+SUMS = ("head", "ffn")  # parts that are sums themselves
+KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
 
 
 @dataclass(frozen=True)
@@ -203,3 +218,187 @@ def _option(name: str) -> str:
 def _bits(chances: npt.NDArray[np.float64]) -> float:
     positive = chances[chances > 0]
     return float(-(positive * np.log2(positive)).sum()) + 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Why(Arrays, Result):
+    """What each of P parts adds to a character's logit, or to the difference of two logits.
+
+    parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
+    sources: for each part of the kinds "head" and "ffn", (S,) what each character that the head
+    attends to adds, or (U,) what each unit adds; they sum to the part. scale: the number by which
+    the last norm divides, which is held. characters: the K = 1 or 2 characters that are compared.
+    probabilities: (K,), as the GPT predicts them. same: minus the logarithm of the sum of
+    exp(logit) over all characters. text: what the GPT has read. checks: whether the sum is right,
+    and how far the logits of the float32 model are from those shown.
+    """
+
+    parts: tuple[Part, ...]
+    values: Array
+    sources: tuple[Array, ...]
+    logit: float
+    scale: float
+    characters: tuple[str, ...]
+    probabilities: Array
+    same: float
+    checks: tuple[Check, ...]
+    text: str
+
+    COLUMNS = (
+        Column("part", "part"),
+        Column("adds", "adds", lambda value: signed_number(value, 3), right=True),
+        Column("reads", "from"),
+    )
+
+    @property
+    def title(self) -> str:
+        """What follows, and which part adds most to it."""
+        pairs = zip(self.characters, self.probabilities.tolist(), strict=True)
+        chances = [f"{quoted(name)} ({short_number(chance)})" for name, chance in pairs]
+        begin = f"{quoted_end(self.text)} comes {' rather than '.join(chances)}"
+        best = int(self.values.argmax())
+        heads = [n for n, part in enumerate(self.parts) if part.kind == "head"]
+        head = max(heads, key=lambda n: self.values[n])
+        looks = f"looks at {self._described(int(self._sources(head).argmax()))}"
+        name = part_name(self.parts[head])
+        if head == best:
+            return f"{begin} because {name} {looks}"
+        most = part_name(self.parts[best])
+        return f"{begin}, mostly because of {most}; of the heads, {name} adds most: it {looks}"
+
+    def shown(self, all: bool = False) -> list[dict[str, Any]]:
+        """The parts that add or subtract most, the others together, and the sum."""
+        ranking = np.argsort(-np.abs(self.values), kind="stable").tolist()
+        listed = ranking if all else ranking[:PARTS]
+        logits = " − ".join(f"logit of {quoted(character)}" for character in self.characters)
+        lines = [(part_name(self.parts[n]), self.values[n], self._reads(n, all)) for n in listed]
+        if others := ranking[len(listed) :]:
+            lines.append((counted(len(others), "other part"), self.values[others].sum(), ""))
+        lines.append(("sum", self.values.sum(), f"{logits}, in nats"))
+        return [{"part": part, "adds": float(adds), "reads": reads} for part, adds, reads in lines]
+
+    def sentence(self, all: bool = False) -> str:
+        if not all:
+            return "every part: --all"
+        return (
+            f"the last norm divides by {self.scale:.4f}, as for this text; without a part, that "
+            "and all later parts may change, too"
+        )
+
+    def checked(self) -> tuple[Check, ...]:
+        return self.checks
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each part, or for each character that a head attends to; `adds` sums to the
+        logit.
+        """
+        rows = []
+        for number, (part, value) in enumerate(zip(self.parts, self.values.tolist(), strict=True)):
+            places: list[tuple[Any, ...]] = [(None, None, value)]
+            if part.kind == "head":
+                sources = self._sources(number).tolist()
+                places = [*zip(range(len(sources)), self.text, sources, strict=True)]
+            for position, character, adds in places:
+                place = {"position": position, "character": character, "adds": adds}
+                rows.append({**part._asdict(), **place})
+        return rows
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "characters": self.characters,
+            "logit": self.logit,
+            "last_norm_divides_by": self.scale,
+            "probabilities": self.probabilities,
+            "same_for_every_character": self.same,
+            "checks": [check.record for check in self.checks],
+        }
+
+    def _sources(self, number: int) -> Array:
+        """What the characters or units of a part add."""
+        return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
+
+    def _reads(self, number: int, all: bool) -> str:
+        """The character from which a head takes most; for `all`, what several of them add."""
+        if self.parts[number].kind != "head":
+            return ""
+        values = self._sources(number)
+        order = np.argsort(-np.abs(values), kind="stable").tolist()
+        if not all:
+            return self._described(order[0])
+        items = [
+            f"{place} {quoted(self.text[place])} {signed_number(values[place], 3)}"
+            for place in order[:MOST_SOURCES]
+        ]
+        if rest := order[MOST_SOURCES:]:
+            items.append(f"rest {signed_number(values[rest].sum(), 3)}")
+        return " · ".join(items)
+
+    def _described(self, place: int) -> str:
+        """A character that a head reads, in words."""
+        text, last = self.text, len(self.text) - 1
+        name = quoted(text[place])
+        if place == last:
+            return f"the last character, {name}"
+        if place and text[place - 1] == text[last]:
+            return f"the {name} after an earlier {quoted(text[last])}"
+        return f"the {name} {counted(last - place, 'character')} before"
+
+
+def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) -> Why:
+    """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
+    errors.
+    """
+    ids = ids_to_continue(vocabulary, text)
+    ids = ids[-reader.config.block_size :] if config.truncate else ids
+    require_fits(reader.config, len(ids))
+    logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
+    expected = probabilities(logits, Shaping(temperature=1.0))[0]
+    asked = _asked(vocabulary, config, int(expected.argmax()))
+    exact = reader.in_float64()
+    layers = exact.stages(ids)
+    parts = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
+    scores = exact.logits(exact.final_norm(layers[-1].resid_post))[-1]  # (V,)
+    rounding = float(np.abs(scores[asked] - logits[0, asked]).max())
+    return Why(
+        parts=parts.parts,
+        values=_difference(parts.values[-1]),
+        sources=tuple(map(_difference, parts.sources)),
+        logit=float(_difference(parts.logits[-1])),
+        scale=parts.scale,
+        characters=tuple(vocabulary.characters[token] for token in asked),
+        probabilities=expected[asked],
+        same=-float(np.logaddexp.reduce(scores)),
+        checks=(parts.check, Check("the same in float32", rounding)),
+        text=vocabulary.decode(ids),
+    )
+
+
+def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
+    """The ids of the one or two characters. Raises ConfigError, TextError."""
+    asked = [likeliest] if config.char is None else []
+    for name, character in (("char", config.char), ("against", config.against)):
+        if character is not None:
+            token = vocabulary.id_of(vocabulary.read(character, "fold").text)
+            require(token >= 0 or len(character) == 1, name, f"{character!r} is not one character")
+            if token < 0:
+                raise TextError(f"`{name}`: the model does not know {character!r}")
+            asked.append(token)
+    require(len({*asked}) == len(asked), "against", "this is `char` itself; name another one")
+    return asked
+
+
+def _difference(values: Array) -> Array:
+    """(K, …) -> (…): the first row, minus the second one if there is one."""
+    first: Array = values[0]
+    return first - values[1] if len(values) > 1 else first
+
+
+def part_name(part: Part) -> str:
+    """ "L1H2", "L0 feed-forward", "embedding"."""
+    if part.kind == "head":
+        return head_name(part.layer or 0, part.head or 0)
+    if part.kind == "bias":
+        return "biases of norms" if part.layer is None else f"L{part.layer} bias"
+    name = KINDS[part.kind]
+    return name if part.layer is None else f"L{part.layer} {name}"

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gpt.checks import Arrays
 from gpt.config import Ablation, HeadsConfig, ModelConfig
-from gpt.devices import cores, require_memory
+from gpt.devices import cores
 from gpt.errors import TextError
 from gpt.heads.measures import (
     RULE,
@@ -35,11 +35,10 @@ from gpt.heads.measures import (
     standard_errors,
 )
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import MATRICES, Hook, Reader
+from gpt.reading.gpt import Hook, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.programs import named_form
-from gpt.show.result import Column, Result, short_number, signed_number
+from gpt.show.result import Column, Result, named_form, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
@@ -269,13 +268,6 @@ def survey(
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
     length, H = windows.shape[1] - 1, config.n_head
-    # Matrices of all stages, or of the weights and a layer's measures in float64, or of an
-    # ablation's forward passes.
-    ablated = MATRICES * cores() * H if ablation else 0
-    matrices = max((4 * config.n_layer + 1) * H, (config.n_layer + 6) * H + 4, ablated)
-    rows = 10 * config.n_layer * config.n_embd
-    advice = "give a text of at most"
-    require_memory("measuring", length, lambda n: 4 * n * (matrices * n + rows), advice)
     # The measures' share of the work: they cost two forward passes over all windows; on average,
     # the ablation of a head costs half of one.
     first = 2 / (2 + (config.n_layer * H / 2 if ablation else 0))

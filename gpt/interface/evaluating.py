@@ -15,9 +15,8 @@ import numpy.typing as npt
 from gpt.config import Unknown
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.doubts import is_whole_text, learned_texts, share_learned
-from gpt.reading.novelty import MOST, Novelty, longest_copies
 from gpt.reading.score import Evaluation, character_surprisals, score
-from gpt.reading.writing import Sample
+from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
 from gpt.vocabulary import Ids, Reading, known_text, log_note

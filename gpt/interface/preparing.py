@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -28,7 +27,6 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import only_fields, options_of, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
-    RECORDED,
     Preset,
     Tracker,
     from_toml,
@@ -36,13 +34,12 @@ from gpt.config.train import (
     to_toml,
 )
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
-from gpt.corpus.doubts import MOST_COPIED, doubts, learned_texts, share_learned
-from gpt.corpus.sources import corpus_name, known_recipe
-from gpt.corpus.text import Progress, no_progress
+from gpt.corpus.doubts import doubts
+from gpt.corpus.sources import Progress, corpus_name, known_recipe, no_progress
 from gpt.counting.baseline import Experts, count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
-from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.errors import TextError
 from gpt.interface.trained import TrainedGPT, find_model, read_checkpoint
 from gpt.storage import files
 from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
@@ -61,12 +58,10 @@ if TYPE_CHECKING:
 READING = ("separator", "split", "encoding", "column", "items")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
-MOST_COMPARED = 2**20  # characters of the validation split that a parent may have learned
 CONFIG = "config.toml"  # the file with the options of a run
 
 #: A context that shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
-NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 def show_nothing(what: str) -> AbstractContextManager[Progress]:
@@ -128,17 +123,14 @@ def begin_run(
     asked: Mapping[str, Any],
     texts: Texts,
     working: Working = show_nothing,
-    recorded: Mapping[str, Any] = NO_VALUES,
     *,
     dry: bool = False,
 ) -> Iterator[Start]:
     """Reads the texts and plans a new run, then makes and locks its folder. The folder is removed
     if nothing was saved in it.
 
-    asked: options of ModelConfig and TrainConfig. recorded: what the config.toml that this run
-    repeats says about its own run, see RECORDED. dry: makes no folder. Several ranks have joined
-    before. Raises ConfigError, TextError, StorageError, OutOfMemory, and CheckpointError for an
-    unusable model to start with.
+    asked: options of ModelConfig and TrainConfig. dry: makes no folder. Several ranks have joined
+    before. Raises ConfigError, TextError, StorageError, OutOfMemory, CheckpointError.
     """
     began = time.perf_counter()
     check_tracker(options.log)
@@ -158,8 +150,6 @@ def begin_run(
         config=TrainConfig(**{name: asked[name] for name in READING if name in asked}),
     )
     corpus = _read(read, options.data, texts, working)
-    if parent:
-        _check_context(parent.stored, corpus, asked)
     ahead = _count_ahead(corpus, asked, preset, device)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
 
@@ -174,13 +164,8 @@ def begin_run(
         parent=parent_of(parent, corpus) if parent else None,
     )
     reasons = doubts(corpus, plan.manifest.train)
-    plan = replace(plan, manifest=replace(plan.manifest, doubts=reasons))
-    warnings = (
-        *_seen_texts(parent, plan, options.data),
-        *_differences(plan, recorded),
-        *reasons.texts,
-    )
-    plan = replace(plan, warnings=(*plan.warnings, *warnings))
+    manifest = replace(plan.manifest, doubts=reasons)
+    plan = replace(plan, manifest=manifest, warnings=(*plan.warnings, *reasons.texts))
     with ExitStack() as unlocked, ExitStack() as stack:
         folder = None
         if ranks.is_first() and not dry:
@@ -193,8 +178,7 @@ def begin_run(
                 # the step that was read, because tomorrow another step may be the run's best
                 "init_from": printable(_place_of(parent)) if parent else None,
             }
-            here = {name: plan.environment[name] for name in RECORDED}
-            folder.write(CONFIG, to_toml({**source, **plan.manifest.settings(), **here}))
+            folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
         start = parent.stored if parent else None
         yield Start(plan, run, options.log, began, experts=experts, parent=start, recipe=recipe)
@@ -300,17 +284,6 @@ def _count_ahead(
     return count_ahead(train_ids, val_ids, size, model.counting)
 
 
-def _differences(plan: Plan, recorded: Mapping[str, Any]) -> Iterator[str]:
-    """Warnings for what the repeated run had and this machine has not."""
-    for name, value in recorded.items():
-        here = plan.environment[name]
-        if value != here and (name != "threads" or plan.device == "cpu"):
-            yield (
-                f"not bit-exact: the run of this config had {name} {value}, now it is {here}: "
-                "other weights are possible"
-            )
-
-
 def _record_options(run: Run, manifest: Manifest) -> None:
     """Writes the options, which `resume` may have changed, to config.toml."""
     path = run.path / CONFIG
@@ -318,8 +291,7 @@ def _record_options(run: Run, manifest: Manifest) -> None:
         text = files.read(path).decode("utf-8", "replace")
         values = from_toml(text, str(path))
         source = {name: values.get(name) for name in ("corpus", "init_from")}
-        recorded = {name: values.get(name) for name in RECORDED}
-        run.write(CONFIG, to_toml({**source, **manifest.settings(), **recorded}))
+        run.write(CONFIG, to_toml({**source, **manifest.settings()}))
 
 
 def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
@@ -335,30 +307,10 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
 
 
 def open_parent(place: str, checkpoints: Path) -> TrainedGPT:
-    """The model at a place that `find_model` accepts; all ranks get the same one.
-
-    Raises CheckpointError if there is no model, if it is damaged, or if it cannot be trained.
+    """The model at a place that `find_model` accepts, on all ranks. Raises CheckpointError,
+    ConfigError.
     """
-
-    def find() -> TrainedGPT:
-        try:
-            return find_model(checkpoints, place)
-        except ConfigError:
-            if os.path.lexists(place):
-                raise
-            raise CheckpointError(
-                f"there is no run, folder or file {place!r}; give a run in {checkpoints}, or the "
-                "path of a run or of a model file"
-            ) from None
-
-    def follow(message: tuple[str, str]) -> TrainedGPT:
-        path, digest = message
-        model = read_checkpoint(path)
-        if model.stored.digest != digest:
-            raise CheckpointError(f"{path} is not the model that the first rank has read")
-        return model
-
-    return ranks.share_result(find, lambda model: (_place_of(model), model.stored.digest), follow)
+    return ranks.share_result(partial(find_model, checkpoints, place), _place_of, read_checkpoint)
 
 
 def _place_of(parent: TrainedGPT) -> str:
@@ -377,35 +329,9 @@ def with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]
     return {**asked, **layout}
 
 
-def _check_context(parent: StoredModel, corpus: Corpus, asked: Mapping[str, Any]) -> None:
-    """Raises TextError if the corpus is too short for the parent's context."""
-    val_fraction = asked.get("val_fraction", TrainConfig.val_fraction)
-    block_size = parent.config.block_size
-    if corpus.longest_context(val_fraction) < block_size:
-        shorter = min(map(len, corpus.parts(val_fraction)))
-        raise TextError(
-            f"the text is too short: {parent.name}, whose weights this run starts with, reads "
-            f"{block_size} characters at once, and the smaller split has {shorter}; use more "
-            "text, or another `val_fraction`"
-        )
-
-
 def parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
     """What a run on this corpus records about the model that it starts with."""
     stored, manifest = model.stored, model.recorded
     texts = manifest.texts(stored.name) if manifest else (TrainedText(stored.name),)
     added = corpus.vocabulary.characters[len(stored.vocabulary) :]
     return Parent(stored.name, stored.step, stored.digest, added, texts)
-
-
-def _seen_texts(parent: TrainedGPT | None, plan: Plan, data: Path) -> Iterator[str]:
-    """A warning if the parent has learned some of the validation split."""
-    if parent is not None and parent.recorded is not None:
-        _, val = plan.corpus.parts(plan.manifest.train.val_fraction)
-        text = plan.corpus.vocabulary.decode(val[:MOST_COMPARED])
-        share = share_learned(text, learned_texts(parent.recorded, data))
-        if share > MOST_COPIED:
-            yield (
-                f"{share:.0%} of the validation text is in the text that {parent.name} was trained "
-                "on: validation losses will be too low"
-            )

@@ -1,8 +1,5 @@
 """A trained GPT with its vocabulary: what Python and the commands call on a model, and how to open
-one.
-
-Its methods call functions of the layers below. These are imported at their first use, so that a
-model opens fast.
+one. What computes is imported at its first use, so that a model opens fast.
 """
 
 from __future__ import annotations
@@ -45,17 +42,15 @@ if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.next_character import NextCharacter
+    from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
-    from gpt.heads.why import Why
     from gpt.model import GPT
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty, Passages
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
     from gpt.reading.weights import Weights
-    from gpt.reading.writing import Sample
+    from gpt.reading.writing import Novelty, Passages, Sample
     from gpt.storage.overview import Curve, Runs
 
 
@@ -122,10 +117,9 @@ class EvalCall(EvalConfig):
 
 class TrainedGPT:
     """One checkpoint's model. When it first computes, its probe is checked: a model that does not
-    compute the logits that torch computed when it was saved always raises CheckpointError.
+    compute the logits that torch computed when it was saved raises CheckpointError.
 
-    checkpoint: None for a model file without its run. name: None: the run's or the file's name.
-    device: what computes; "cpu" uses numpy.
+    checkpoint: None for a model file without its run. device: "cpu" uses numpy, others torch.
     """
 
     def __init__(
@@ -141,10 +135,7 @@ class TrainedGPT:
         self._passages: dict[tuple[Path, int], Passages] = {}
 
     def on(self, device: str) -> TrainedGPT:
-        """The same model on "cpu", or on a device that torch uses.
-
-        Raises ConfigError for an unusable device; "auto" becomes "cpu" instead.
-        """
+        """The same model on another device; "auto" may become "cpu". Raises ConfigError."""
         device = check_device(device, try_torch)
         return TrainedGPT(self.stored, self.checkpoint, self.name, device)
 
@@ -163,29 +154,26 @@ class TrainedGPT:
 
     @property
     def reader(self) -> Reader:
-        """The model in numpy, or on its device. Raises CheckpointError if the probe fails."""
+        """The forward pass, in numpy or on the device. Raises CheckpointError."""
         return self._proven[0]
 
     @property
     def proof(self) -> Check:
-        """The largest difference, in float64, from torch's logits at saving, and its bound."""
+        """The largest difference, in float64, from torch's logits at saving."""
         return self._proven[1]
 
     @cached_property
     def rounding(self) -> Check:
-        """The largest difference of this reader, in float32, from the same logits; no bound."""
+        """The largest difference of this reader from the same logits, in float32."""
         return Check("logits in float32", difference(self.reader, self.stored.probe), detail=True)
 
     def __repr__(self) -> str:
-        config = self.config
-        return (
-            f"<TrainedGPT {self.stored.title}: "
-            f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}, "
-            f"{len(self.vocabulary)} characters>"
-        )
+        shape = layers_and_heads(self.config.n_layer, self.config.n_head)
+        shape = f"{shape} × {self.config.head_size}, {len(self.vocabulary)} characters"
+        return f"<TrainedGPT {self.stored.title}: {shape}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy opens the same verified content again, so copies share no decoder."""
+        """Copies share no decoder."""
         return TrainedGPT, (self.stored, self.checkpoint, self.name, self.device)
 
     @property
@@ -195,13 +183,13 @@ class TrainedGPT:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint that a result came from, for programs, and what computed it."""
+        """The checkpoint of a result, and what computed it."""
         device = self.device if isinstance(self.reader, DeviceReader) else "cpu"
         return self.stored.origin | {"run": self.name, "device": device}
 
     @property
     def recorded(self) -> Manifest | None:
-        """The checkpoint's manifest; None for a model file without its run."""
+        """`manifest`; None for a model file without its run."""
         return self.checkpoint.manifest if self.checkpoint else None
 
     @property
@@ -253,14 +241,14 @@ class TrainedGPT:
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """The counting expert and its gate, if the model has them. Raises CheckpointError."""
+        """The counting expert and its gate, if the model has them."""
         from gpt.counting.mixture import load_mixture
 
         return load_mixture(self.stored)
 
     @cached_property
     def decoders(self) -> Decoders:
-        """The decoders: numpy's or the device's, with a KV cache."""
+        """Decoders with a KV cache."""
         from gpt.reading.decode import ParallelDecoder
         from gpt.reading.sampler import Decoders
 
@@ -283,18 +271,16 @@ class TrainedGPT:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
         sample -n` does; for a list of prompts, a list with one of these for each.
 
-        A text has its `seed`, with which it is written again; `new`, what follows the prompt; and
-        `ended`: "length", "stop", or "copies" if only copies were left to write. It ends before the
-        first of the texts in `stop`. new: of a run with `items`, a list of up to n whole items that
-        are not in its text, no two equal. data: the folder of the encoded corpora. Notes on unknown
-        characters are logged. Raises TextError for a character that is still unknown, ConfigError
-        for an option out of range, OutOfMemory for texts that do not fit this machine's memory.
+        A text has its `seed`; `new`, what follows the prompt; and `ended`: "length", "stop", or
+        "copies" if only copies were left to write. It ends before the first of the texts in `stop`.
+        new: of a run with `items`, a list of up to n whole items that are not in its text, no two
+        equal. Raises TextError for an unknown character, ConfigError, OutOfMemory.
         """
         from gpt.reading.writing import Writing
 
         if call.new:
             from gpt.config.sample import seed_of
-            from gpt.reading.items import new_items
+            from gpt.reading.writing import new_items
 
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
@@ -318,12 +304,8 @@ class TrainedGPT:
         data: Path = Path("data"),
         note: Callable[[str], object] = log_note,
     ) -> Samples:
-        """The new text of each of config.n samples, step by step; see sampler.Samples. That of a
-        list begins at an item and ends with it.
-
-        Raises TextError, also if `avoid_copies` needs the training text and it is missing from
-        `data`; OutOfMemory for more samples than fit this machine's memory; ValueError if a text of
-        `stop` is empty.
+        """The new text of each of config.n samples, step by step; a list's begins at an item and
+        ends with it. Raises TextError, OutOfMemory, ConfigError.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
@@ -337,9 +319,9 @@ class TrainedGPT:
         return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies, start)
 
     def _copies(self, most: int, data: Path) -> Passages:
-        """The passages of the training text with one character more than `most`."""
+        """The training text's passages of `most` + 1 characters. Raises TextError."""
         from gpt.corpus.corpus import splits_of_run
-        from gpt.reading.novelty import MOST, Passages
+        from gpt.reading.writing import MOST, Passages
 
         if (data, most) not in self._passages:
             train, _ = splits_of_run(self.name, self.recorded, data, "`avoid_copies`")
@@ -348,9 +330,8 @@ class TrainedGPT:
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
-        """Every stage of every head for the text; None: the `example`, which a note quotes.
-
-        Raises TextError for an empty or too long text and for unknown characters.
+        """Every stage of every head for the text; None: the `example`. Raises TextError for an
+        empty or too long text and for unknown characters.
         """
         from gpt.heads.attention_map import inspect
 
@@ -360,8 +341,8 @@ class TrainedGPT:
 
     @takes(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
-        """The distribution of the next character, before and after temperature and filters; of the
-        `example` if no text is given. Raises TextError, ConfigError.
+        """The distribution of the next character, before and after temperature and filters. Raises
+        TextError, ConfigError.
         """
         from gpt.heads.next_character import next_of_text
 
@@ -371,12 +352,9 @@ class TrainedGPT:
     @takes(WhyCall)
     def why(self, call: WhyCall) -> Why:
         """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
-        logit of the next character, in float64; the sum is exact.
-
-        Raises TextError for a text longer than the context and for unknown characters, ConfigError
-        if `char` or `against` is not one character.
+        logit of the next character, in float64; the sum is exact. Raises TextError, ConfigError.
         """
-        from gpt.heads.why import why
+        from gpt.heads.next_character import why
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         return why(self.reader, self.vocabulary, text, call)
@@ -388,9 +366,7 @@ class TrainedGPT:
         truncate: bool = False,
         note: Callable[[str], object] = log_note,
     ) -> str:
-        """The text as the model reads it. truncate: keep only the end first, as what is cut off may
-        be unknown. note: see `gpt.vocabulary.known_text`. Raises TextError.
-        """
+        """The text as the model reads it. truncate: only its end. Raises TextError."""
         reading = self.vocabulary.read(text, unknown)
         if truncate:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
@@ -399,7 +375,7 @@ class TrainedGPT:
     def text_or_example(
         self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
     ) -> str:
-        """The text; if it is None, the `example`, which a note quotes. name: of the text."""
+        """The text, or else the `example`, which a note quotes."""
         if text is None:
             text = self.example()
             source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
@@ -412,10 +388,8 @@ class TrainedGPT:
 
     @takes(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
-        """Every head's measures on a text; without one, on `default_text`.
-
-        name: the text's name in the result. done: is called with the share of the work that is
-        done. Raises TextError for a text that is too short or has unknown characters.
+        """Every head's measures on a text; without one, on `default_text`. name: of the text, for
+        the result. done: gets the share of the work that is done. Raises TextError.
         """
         from gpt.heads.survey import survey
 
@@ -433,24 +407,20 @@ class TrainedGPT:
     def default_text(
         self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
     ) -> tuple[Ids, str]:
-        """The validation split, and its name. If the run or its corpus is missing, the start of the
-        split, which the model file contains; then `note` receives a line.
+        """The validation split, and its name; if the run or its corpus is missing, the excerpt in
+        the model file, with a note.
         """
         from gpt.corpus.corpus import splits_of_run
 
         try:
             return splits_of_run(self.name, self.recorded, data)[1], "the validation split"
         except TextError as error:
-            stored = "the start of the validation split, stored in the model file"
-            measured = self.excerpt_name if self.wrote_excerpt else stored
-            note(f"note: {error}; measuring on {measured}")
+            note(f"note: {error}; measuring on {self.excerpt_name}")
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
     def wrote_excerpt(self) -> bool:
-        """Whether the text in the model file was written by the model: it was imported without its
-        text, so its validation split is not known.
-        """
+        """Whether the model wrote its excerpt itself: it was imported without its text."""
         return self.recorded is not None and not self.recorded.corpus.digest
 
     @property
@@ -472,17 +442,15 @@ class TrainedGPT:
         """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
         texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`. names:
-        names of stages (docs/heads.md); None: all but head_output. layers: None: all.
-
-        patch replaces stages; everything after them is computed from the new values. Its keys are
-        those of acts[key], (stage, layer, head, position), where parts that are left out mean all;
-        a position may be a range of several. A value is a number, an array that broadcasts to
-        acts[key] of all layers, or a function that gets this array for one layer and returns such
-        an array. If texts differ in length, positions count from 0, and a function also gets the
-        padding at the texts' ends. docs/python.md has examples.
+        of stages (docs/heads.md); None: all but head_output. layers: None: all. patch: replaces
+        stages; what follows is computed from the new values. Its keys are those of acts[key],
+        (stage, layer, head, position), where parts left out mean all, and a range means several
+        positions. Its values are a number, an array that broadcasts to acts[key], or a function of
+        one layer's array that returns such an array. Positions count from 0, also in the padding at
+        the end of a shorter text. docs/python.md has examples.
 
         Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
-        head or position that does not exist, OutOfMemory before it computes what does not fit.
+        head or position that does not exist, OutOfMemory.
         """
         return self._plan(texts, names, layers, patch, unknown).read()
 
@@ -530,7 +498,7 @@ class TrainedGPT:
         """How well the model predicts a text or, without one, the validation split of its run. Logs
         a warning if the model has learned some of the text.
 
-        data: the folder of the encoded corpora. Raises TextError, ConfigError.
+        Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import Scorer
 
@@ -549,25 +517,23 @@ class TrainedGPT:
         data: str | Path = "data",
         note: Callable[[str], object] = log_note,
     ) -> list[Novelty]:
-        """How much of each text the model copied from its training text; in samples, prompts do not
-        count. note: receives a note if only a part of that text is searched. Raises TextError if it
-        is missing.
+        """How much of each text the model copied from its training text; prompts do not count.
+        Raises TextError if that text is missing.
         """
         from gpt.interface.evaluating import find_copies
 
         return find_copies(self, texts, Path(data), note)
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
-        """The same run at "best", "last" or another of its `steps`, on the same device.
-
-        Raises CheckpointError, and ConfigError for any other `step`.
+        """The same run at "best", "last" or another of its `steps`. Raises CheckpointError,
+        ConfigError.
         """
         checkpoint = Run(self.path).at(step)
         return TrainedGPT(checkpoint.model(), checkpoint, self.name, self.device).prove()
 
     def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
-        """Writes the model into one HTML file: type in the page, and every head follows. text: the
-        text to begin with; None: the `example`. Raises TextError, StorageError.
+        """Writes the model into one HTML file: type in the page, and every head follows. Raises
+        TextError, StorageError.
         """
         from gpt.page.live import live_page
 
@@ -583,10 +549,9 @@ def load(
     """Opens a folder of runs (the pinned run, otherwise the newest), a run, a checkpoint's folder,
     or a model file; if no such path exists, the run of this name in checkpoints/.
 
-    step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
-    compute logits and stages with torch; if they fail or do not reproduce the probe, the CPU does.
-    "auto" uses CUDA if there is any. Replaced activations are always computed on the CPU. Raises
-    CheckpointError, ConfigError.
+    step: "best", "last" or a number. device: "cpu" uses numpy; "cuda" and "mps" compute with torch;
+    if they do not reproduce the probe, the CPU computes. "auto" uses CUDA if there is any. Replaced
+    activations are always computed on the CPU. Raises CheckpointError, ConfigError.
     """
     if not os.path.lexists(path) and os.path.dirname(path) == "":
         return find_model(Path("checkpoints"), str(path), step).on(device).prove()
@@ -594,10 +559,8 @@ def load(
 
 
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
-    """Lists the runs of a folder, as `gptx runs` does.
-
-    Runs whose newest checkpoint is damaged are left out, and a warning is logged for each. Raises
-    CheckpointError if there is no run.
+    """Lists the runs of a folder; of a damaged one, only a note is logged. Raises CheckpointError
+    if there is none.
     """
     from gpt.storage.overview import read_runs
 
@@ -610,15 +573,13 @@ def runs(checkpoints: str | Path = "checkpoints") -> Runs:
 def find_model(
     checkpoints: Path, run: str | None, step: str | SupportsIndex = "best"
 ) -> TrainedGPT:
-    """The run named `run` in `checkpoints`; None: the pinned one, otherwise the newest. If no run
-    has that name, `run` may be the path of a run, of a checkpoint's folder or of a model file.
-
-    Raises CheckpointError, ConfigError.
+    """The run named `run` in `checkpoints`, or at this path; None: the pinned one, otherwise the
+    newest. Raises CheckpointError, ConfigError.
     """
     try:
         saved = find_run(checkpoints, run)
     except GptxError:
-        if not run or not os.path.lexists(run):
+        if not run or not (os.path.dirname(run) or os.path.lexists(run)):
             raise
         return read_checkpoint(run, step)
     checkpoint = saved.at(step)
@@ -626,7 +587,7 @@ def find_model(
 
 
 def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
-    """The checkpoint at a path that `load` accepts. Raises CheckpointError, ConfigError."""
+    """The checkpoint at a path. Raises CheckpointError, ConfigError."""
     path = Path(place).resolve()
     is_file, is_step = os.path.isfile(path), os.path.isfile(path / MANIFEST)
     if (is_file or is_step) and str(step) != "best":
@@ -645,7 +606,7 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
 
 
 def try_torch(device: str) -> None:
-    """Computes something on a device with torch. May raise any exception."""
+    """Computes on a device with torch. May raise any exception."""
     import torch
 
     torch.ones(1, device=device).add(1).item()

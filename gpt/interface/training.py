@@ -20,12 +20,11 @@ from gpt.config import ModelOptions, RunConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require, takes_given
 from gpt.config.train import DEFAULTS, Changeable, Session
 from gpt.devices import let_threads_sleep
-from gpt.errors import ConfigError, TextError
+from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT, load
 from gpt.signals import stop_on_signals
 from gpt.storage.run import MANIFEST
 from gpt.vocabulary import log_note
-from gpt.words import short_repr
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -77,14 +76,8 @@ def _begin(arguments: dict[str, Any]) -> AbstractContextManager[Start]:
     if text is None:
         return begin_run(run, options, Texts(corpus_names(corpus)))
     require(corpus is None, "text", "give either `corpus` or `text`")
-    if text == "":
-        raise TextError("text: it is empty")
-    try:
-        pipe = io.BytesIO(text.encode())
-    except UnicodeEncodeError as error:
-        half = f"{text[error.start]!a} at position {error.start} is half of a surrogate pair"
-        raise TextError(f"text: {half}, which UTF-8 cannot store; leave it out") from error
-    return begin_run(run, options, Texts(("-",), pipe, "text"))
+    require(bool(text), "text", "it is empty")
+    return begin_run(run, options, Texts(("-",), io.BytesIO(text.encode()), "text"))
 
 
 def _require_one_process(name: str) -> None:
@@ -105,20 +98,12 @@ def _place(arguments: dict[str, Any]) -> str | None:
 
 
 def corpus_names(corpus: Corpus) -> tuple[str, ...]:
-    """The names of these texts. Raises TextError if there are none or one does not exist."""
-    from gpt.corpus.sources import KNOWN
-
-    several = () if corpus is None else corpus
-    several = [several] if isinstance(several, str | os.PathLike) else [*several]
+    """The names of these texts. Raises ConfigError for an empty list."""
+    if corpus is None:
+        return ()
+    several = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
     names = tuple(os.fspath(path) for path in several)
-    if corpus is not None and not names:
-        raise TextError("corpus: the list is empty; give at least one file, folder or known name")
-    for name in names:
-        if not os.path.exists(name) and name not in KNOWN:
-            raise TextError(
-                f"corpus: there is no file or folder {short_repr(name)}; give an existing path, "
-                f"one of the known names {', '.join(KNOWN)}, or a text itself as text='…'"
-            )
+    require(bool(names), "corpus", "the list is empty; name a file or a folder")
     return names
 
 
@@ -126,14 +111,11 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
 def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
-    corpus: a file, a folder, a known name or a list of these. Known names are "shakespeare", which
-    is downloaded, and "repeats", which sets its own options. text: the text itself, in place of a
-    corpus. Without both, gptx trains on the Python language reference. init_from: a run, its name,
-    or the path of a run or a model file, whose weights a new run starts with. checkpoints, data:
-    the folders of the runs and of the encoded corpora. progress: shows a bar in a terminal or
-    notebook. Ctrl-C or a notebook's stop button ends the training early: the run is saved and
-    returned; `gpt.resume` continues it. A second Ctrl-C, a second or more later, ends it at once,
-    with what was last saved.
+    corpus: a file, a folder, a known name ("shakespeare", "repeats") or a list of these; text: the
+    text itself. Without both, gptx trains on the Python language reference. init_from: a run, its
+    name, or a path, whose weights the new run starts with. checkpoints, data: the folders of the
+    runs and of the encoded corpora. progress: shows a bar. Ctrl-C or a notebook's stop button ends
+    the training early: the run is saved and returned; `gpt.resume` continues it.
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
@@ -145,10 +127,8 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a run further from its last step on; returns it, opened at its best step.
 
     run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; a
-    finished run begins again at half its highest learning rate. steps: the number of steps in all,
-    from step 0 on. corpus: where the text is now, if it has moved. data: the folder of the encoded
-    corpora. It can be stopped like `train` and raises the same errors; also CheckpointError if
-    there is no such run.
+    finished run begins again at half its highest learning rate. steps: the number in all. corpus:
+    where the text is now, if it has moved. Raises what `train` does, and CheckpointError.
     """
     from gpt.interface.preparing import Texts, resume_run
     from gpt.storage.run import Run, find_run
@@ -166,10 +146,11 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
 
 def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:
     """Trains to the end, or until an interrupt. Returns the run."""
-    from tqdm import tqdm
-
     with preparing as start:
-        _note(start)
+        from tqdm import tqdm
+
+        for note in (*start.plan.corpus.notes, *start.plan.warnings):
+            log_note(f"note: {note}")
         trainer = start.trainer()
         done = trainer.manifest.progress
         hidden = not (arguments.get("progress", True) and _can_show())
@@ -185,16 +166,8 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
     return load(start.run.path)
 
 
-def _note(start: Start) -> None:
-    """Logs notes on the text and warnings about the plan."""
-    for note in (*start.plan.corpus.notes, *start.plan.warnings):
-        log_note(f"note: {note}")
-
-
 def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events. The bar, of total 1, shows the progress of the schedule, the
-    step and its losses; at the end, how long it took.
-    """
+    """Trains and yields the events. The bar, of total 1, shows progress, step and losses."""
     from gpt.interface.preparing import train_and_record
     from gpt.training.events import Evaluated, EvaluatedAtEnd, Evaluating, Stepped
 

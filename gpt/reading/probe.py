@@ -149,7 +149,7 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
             if not error <= allowed:
                 raise ArithmeticError(f"its logits differ from the checkpoint's by {error:.1e}")
     except Exception as error:  # a driver, a kernel or torch may raise anything
-        report_failure("the GPU", error, "the CPU computes instead")
+        report_failure("the GPU", error)
         return reader
     return DeviceReader(reader, device)
 

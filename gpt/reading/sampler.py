@@ -35,7 +35,7 @@ from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
-    from gpt.reading.novelty import Passages
+    from gpt.reading.writing import Passages
 
 Probabilities = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpt.characters import NAMED, PICTURES, SPACE, label, legend, one_line
 from gpt.errors import ConfigError
-from gpt.show.result import Line, Matrix, highest_late_value, short_number
+from gpt.show.result import Matrix, short_number
 from gpt.words import absent, first_few
 
 if TYPE_CHECKING:
@@ -131,29 +131,6 @@ def bars_figure(
             axes.spines[["top", "right"]].set_visible(False)
         grid[0].set_yticks(range(len(labels)), labels)
         grid[0].invert_yaxis()
-        figure.suptitle(one_line(title))
-        return _to_bytes(figure, form)
-
-
-def curves_figure(lines: Sequence[Line], x_axis: str, y_axis: str, title: str, form: str) -> bytes:
-    """Lines over one x axis; values above those after the first quarter are cut off. Raises
-    ConfigError without matplotlib.
-    """
-    with _style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(COLUMN, 2.4))
-        axes = figure.subplots()
-        for line in lines:
-            axes.plot(*zip(*line.points, strict=True), label=one_line(line.name), linewidth=1)
-        lowest = min(y for line in lines for _, y in line.points)
-        high = highest_late_value(lines)
-        axes.set_ylim(lowest - 0.05 * (high - lowest), high + 0.05 * (high - lowest) or None)
-        axes.set_xlabel(x_axis)
-        axes.set_ylabel(y_axis)
-        axes.spines[["top", "right"]].set_visible(False)
-        if len(lines) > 1:
-            axes.legend(frameon=False)
         figure.suptitle(one_line(title))
         return _to_bytes(figure, form)
 

@@ -56,7 +56,12 @@ def draw(
     else:
         for matrix, title in zip(matrices, titles, strict=True):
             drawn = fitting_view(matrix, screen, digits) if view == "auto" else view
-            lines = draw_matrix(matrix, drawn, screen, digits, top)
+            if drawn == "numbers":
+                lines = _numbers(matrix, screen, digits)
+            elif drawn == "heat":
+                lines = _heat(matrix, screen, digits)
+            else:
+                lines = _top(matrix, screen, digits, top)
             parts += [prose(title, screen, "bold"), Text(), *lines, Text()]
     text, style = checked_text(checks, screen)
     first, *others = remarks
@@ -64,17 +69,6 @@ def draw(
     parts.append(prose(explained, screen, style))
     parts += [prose(remark, screen, "dim") for remark in others]
     return render(parts, screen)
-
-
-def draw_matrix(matrix: Matrix, view: View, screen: Screen, digits: int, top: int) -> list[Text]:
-    """The lines of one matrix. digits: after the point. top: how many values of a row `top`
-    names.
-    """
-    if view == "numbers":
-        return _numbers(matrix, screen, digits)
-    if view == "heat":
-        return _heat(matrix, screen, digits)
-    return _top(matrix, screen, digits, top)
 
 
 def _numbers(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:

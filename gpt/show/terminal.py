@@ -41,7 +41,6 @@ NARROWEST = 12  # cells of a column of texts
 GAP = 2  # cells between two columns
 HEIGHT, WIDTH = 10, 76  # lines, and most columns, of a drawing
 PAGE = 100  # cells in a line of HTML
-LARGEST = 1_000_000  # bytes of HTML; a larger result shows its title only
 MARKS = 9  # cells from one letter of a line to its next
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 GLYPHS = " .:-=+*#%@"
@@ -133,16 +132,8 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
 
 def to_html(result: Result) -> str:
     """A result as HTML with its own styles, in the colours of the notebook; text is escaped."""
-    screen = Screen(PAGE, color="always")
-    html = _html(parts_of(result, screen))
-    if len(html) <= LARGEST:
-        return html
-    return _html([prose(repr(result), screen), prose("This result is too large to show.", screen)])
-
-
-def _html(parts: list[RenderableType]) -> str:
     console = Console(file=io.StringIO(), record=True, width=PAGE, color_system="truecolor")
-    print_parts(parts, console)
+    print_parts(parts_of(result, Screen(PAGE, color="always")), console)
     style = "font-family:monospace;line-height:1.25;background:none;white-space:pre"
     return console.export_html(
         inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>'

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SMALL = 200_000  # a text with fewer characters is small
 #: What to expect of a small text; losses are of one trial each (benchmarks/LOG.md).
 SMALL_TEXT = (
-    "expect words, not sentences; better: four times as much of the author (1.67 → 1.53), or "
+    "expect words, not sentences; better: 4 × as much of the author (1.67 → 1.53), or "
     "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig
@@ -21,7 +23,7 @@ from gpt.config.fields import fields_of, only_fields, require
 from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, preset_values
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import PIECES, HeldOut, count_baseline
-from gpt.devices import available_cpus, available_memory, check_device, core_rate, resolve_device
+from gpt.devices import available_cpus, available_memory, check_device, resolve_device
 from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
@@ -29,6 +31,7 @@ from gpt.training.schedule import SAMPLING, Speed
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 
+RATED = 0.02  # seconds of timing
 LATER_PEAK = 0.5  # a finished run that goes on begins again at this share of `learning_rate`
 
 
@@ -131,6 +134,19 @@ class Plan:
         return math.log(len(self.corpus.vocabulary))
 
 
+def _core_rate() -> float:
+    """Operations per second of one core, in small float32 matrix products. The fastest one counts,
+    so other work on the machine changes the rate by a few per cent only.
+    """
+    a, b = np.random.default_rng(1).random((2, 64, 64), np.float32)
+    product = np.empty_like(a)
+    fastest, began = math.inf, time.perf_counter()
+    while (started := time.perf_counter()) < began + RATED or fastest == math.inf:
+        np.matmul(a, b, out=product)
+        fastest = min(fastest, time.perf_counter() - started)
+    return 2 * 64**3 / fastest
+
+
 @dataclass(frozen=True)
 class Machine:
     """What a plan depends on. rate: estimated operations per second of training, of all ranks
@@ -154,7 +170,7 @@ class Machine:
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
         threads = torch.get_num_threads()
-        rate = OTHER_FLOPS.get(device, REACHED * core_rate() * min(threads, MOST_THREADS))
+        rate = OTHER_FLOPS.get(device, REACHED * _core_rate() * min(threads, MOST_THREADS))
         environment: dict[str, str | int] = {
             "gptx": __version__,
             "torch": str(torch.__version__),

@@ -33,7 +33,7 @@ def values_of(command: str, toml: str, folder: Path) -> dict[str, Any]:
     """The options in a file."""
     path = folder / "config.toml"
     path.write_text(toml, encoding="utf-8")
-    return read_config(path, options_taken(command), repeats=command == "train")
+    return read_config(path, options_taken(command))
 
 
 def in_toml(value: object) -> str | None:
@@ -99,7 +99,6 @@ def test_a_misspelt_option_names_the_nearest_one(gptx: Gptx, command: str, tmp_p
         ("sample", "config = 'x'", "there is no option 'config'"),
         ("sample", "context = 'x'", "there is no option 'context'"),
         ("sample", "threads = 2", "there is no option 'threads'"),
-        ("train", "threads = 'a'", "threads = 'a' is not a whole number"),
         ("sample", f"prompt{'.a' * 900} = 1", "prompt: {'a': {'a': {...}}} is not a text"),
         ("sample", f"{'x' * 300} = 1", "there is no option 'xxx"),
         ("sample", "length = 1.0", "length: 1.0 is not a whole number in [0, 1,000,000,000,000]"),

@@ -112,5 +112,5 @@ def test_a_device_that_fails_later_is_an_error_of_one_line(
     monkeypatch.setattr(DeviceGPT, name, compute)
     answer = gptx(*options(command), "--device", "cuda")
     reason = "RuntimeError: CUDA error: device-side assert triggered"
-    assert (answer.code, answer.out.replace("the cat", "")) == (1, "")  # sample writes the prompt
+    assert (answer.code, answer.out.replace("the cat\n", "")) == (1, "")  # sample writes the prompt
     assert answer.err.endswith(f"the GPU failed ({reason}); use --device cpu\n")

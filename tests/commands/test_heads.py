@@ -12,7 +12,7 @@ from program import Gptx
 
 import gpt
 from gpt.heads.measures import RULE
-from gpt.show.programs import to_record
+from gpt.show.result import to_record
 
 
 def test_heads_command_measures_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:

@@ -118,20 +118,17 @@ def test_invalid_command_changes_nothing(turns: Session, line: str, problem: str
         turns.take("/undo")
 
 
-def test_save_replaces_only_its_own_file(turns: Session, tmp_path: Path) -> None:
-    kept, mine = tmp_path / "kept.txt", tmp_path / "mine.txt"
+def test_save_adds_to_a_file(turns: Session, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    with pytest.raises(ConfigError, match=r"^/save: .*mine.txt exists already; choose another"):
-        turns.take(f"/save {mine}")
-    assert mine.read_text() == "mine"
-    turns.take(f"/save {kept}")
-    assert kept.read_text() == "the "
-    turns.take("cat")
-    turns.take("/save")  # the session's own file
-    assert kept.read_text() == turns.text != "the "
+    turns.take(f"/save {mine}")
+    assert mine.read_text() == "mine\n---\nthe "
     turns.take("/new")
     with pytest.raises(ConfigError, match=r"^/save: the text is empty"):
-        turns.take(f"/save {kept}")
+        turns.take("/save")
+    turns.take("cat")
+    turns.take("/save")  # the same file
+    assert mine.read_text() == f"mine\n---\nthe \n---\n{turns.text}"
     with pytest.raises(TextError, match="'/'"):  # a text that begins with it; not in the vocabulary
         turns.take("//")
     assert not turns.take("/quit")
@@ -271,7 +268,7 @@ def test_stop_texts_hold_for_all_turns(trained: TrainedGPT) -> None:
 def test_session_reads_lines_until_end_of_file(
     turns: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    session(turns, "c\r/tempo\rdropped\x03/length 3\r\x1b\rat\r\x04")
+    session(turns, "c\r/tempo\rdropped\x03/length 3\r\\nat\r\x04")
     out, err = capfd.readouterr()
     assert err.startswith("a title · temperature 0.8 · length 5 · seed 7\n")
     assert "gptx: error: /tempo: no such command" in err
@@ -333,20 +330,6 @@ class Nothing:
 
     def __iter__(self) -> Iterator[list[str]]:
         return iter(())
-
-
-def test_save_keeps_every_good_piece(turns: Session, tmp_path: Path) -> None:
-    file = tmp_path / "kept.txt"
-    turns.file = file
-    turns.take("cat")
-    turns.take("/save")
-    turns.take("")  # the saved text goes on
-    turns.take("/save")
-    first = turns.text
-    turns.take("/new")
-    turns.take("no")
-    turns.take("/save")
-    assert file.read_text("utf-8") == f"{first}\n---\n{turns.text}"
 
 
 def test_writing_options_hold_in_turns(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import gpt
 from gpt.config import SampleConfig
 from gpt.corpus.batches import batch_starts
 from gpt.corpus.corpus import splits_of_run
-from gpt.reading import items
+from gpt.reading import writing
 
 PLACES = ("port", "ville", "minster", "ham", "ford", "stead", "bury", "mouth")
 NAMES = [f"{first}{middle}{last}" for last in PLACES for middle in "aeiou" for first in "BDGKLMNR"]
@@ -43,6 +43,7 @@ def test_windows_and_samples_begin_at_items(separator: str, home: Path) -> None:
         assert text[:at].endswith(separator) or separator not in text[at : at + 16]
     sampled = run.sample(length=400, n=3, temperature=1.5)
     assert all(separator not in item for item in sampled)
+    assert run.sample(length=40, seed=5) == run.sample(separator, length=40, seed=5).new
 
 
 def test_new_items_are_whole_and_not_in_the_text_and_all_different(
@@ -76,8 +77,8 @@ def test_known_items_parts_of_items_and_repeated_ones_are_left_out(
             [["ann", "cut", "bo", "bob", "dora"], ["", "", "b", "", ""]]
         ),
     )
-    monkeypatch.setattr(items, "splits_of_run", lambda *_: ("ann\ncid", "dora"))
-    assert [*items.new_items(model, SampleConfig(n=3, seed=1))] == ["bob"]
+    monkeypatch.setattr("gpt.corpus.corpus.splits_of_run", lambda *_: ("ann\ncid", "dora"))
+    assert [*writing.new_items(model, SampleConfig(n=3, seed=1))] == ["bob"]
 
 
 def test_a_text_without_items_or_without_their_separator_is_refused(gptx: Gptx) -> None:

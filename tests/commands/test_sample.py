@@ -96,9 +96,9 @@ def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
     ("arguments", "problem"),
     [
         ("", "-i: needs a terminal; without one, give the text as --prompt"),
-        ("-n 2", "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n"),
-        ("--json", "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n"),
-        ("--novelty", "-i: cannot be combined with --prompts, --no-prompt, --novelty, --json, -n"),
+        ("-n 2", "-i: leave out "),
+        ("--json", "-i: leave out "),
+        ("--novelty", "-i: leave out "),
     ],
 )
 def test_interactive_sampling_needs_a_terminal(gptx: Gptx, arguments: str, problem: str) -> None:
@@ -158,7 +158,7 @@ def test_first_of_several_samples_is_written_as_it_grows(
 
     monkeypatch.setattr(CachedDecoder, "step", failing)
     answer = gptx(*SAMPLE, "the", "-n", "3", "--length", "20")
-    assert (answer.code, len(answer.out)) == (1, len("the") + 8)
+    assert (answer.code, len(answer.out.strip())) == (1, len("the") + 8)
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])

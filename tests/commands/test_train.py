@@ -144,7 +144,7 @@ def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     longer = gptx("train", "longer.txt", *UNTIMED, "--dry-run", "--checkpoints", "bare").err
     assert "time   2 min 0 s (--minutes 15: better)\n" in longer
     with_steps = gptx(*bare, *TINY).err
-    assert re.search(r"\ntime +about [01] s", with_steps)
+    assert re.search(r"\ntime +about [01] s\n", with_steps)
     shown = " ".join(gptx("train", "--help").out.split())
     assert re.search(r"--minutes .*?default: \(2 for --preset default without --steps", shown)
     assert re.search(r"--n-layer .*?default: \(fitted", shown)

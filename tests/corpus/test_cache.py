@@ -15,7 +15,7 @@ import pytest
 from conftest import TEXT, corpus_of, sources_of
 
 from gpt.config import TrainConfig
-from gpt.corpus import cache
+from gpt.corpus import corpus as cache
 from gpt.corpus.corpus import encode_corpus, read_corpus, reopen_corpus
 from gpt.errors import StorageError
 from gpt.storage import files

@@ -18,10 +18,11 @@ from program import Gptx
 
 from gpt.commands import console
 from gpt.config import TrainConfig
-from gpt.corpus import text as texts
+from gpt.corpus import sources as texts
 from gpt.corpus.corpus import encode_corpus, read_corpus
-from gpt.corpus.formats import decode, unix_lines
+from gpt.corpus.formats import decode
 from gpt.errors import TextError
+from gpt.vocabulary import unix_lines
 
 NOVEL = (
     "“Where is the King’s horse?” she asked — nobody knew.\n"

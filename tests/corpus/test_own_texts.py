@@ -53,8 +53,6 @@ def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
         (json.dumps({"cells": [], "nbformat": 4}, indent=1), "a notebook"),
         (json.dumps(ROWS), "JSON: braces"),
         ("<!DOCTYPE html>\n<html><body>Hello", "HTML"),
-        ("1\n00:00:01,000 --> 00:00:02,000\nHello\n", "subtitles"),
-        ("WEBVTT\n\n00:01.000 --> 00:02.000\nHello\n", "subtitles"),
     ],
 )
 def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(

@@ -167,20 +167,6 @@ def test_named_pipe_is_copied_to_a_file(tmp_path: Path) -> None:
     discard_spooled([source])
 
 
-def test_standard_input_is_read_once(tmp_path: Path) -> None:
-    with pytest.raises(TextError, match="twice"):
-        find_sources(["-", "-"], tmp_path, io.BytesIO(b"text"))
-
-
-@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom"])
-def test_endless_standard_input_that_is_no_text_is_refused_at_once(
-    tmp_path: Path, name: str
-) -> None:
-    with open(name, "rb") as endless, pytest.raises(TextError, match=r"^-[: ]"):
-        find_sources(["-"], tmp_path, endless)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_only_files_of_a_folder_are_read(tmp_path: Path) -> None:
     (tmp_path / "zero.txt").symlink_to("/dev/zero")

@@ -12,8 +12,8 @@ from conftest import sources_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt.corpus import text as module
-from gpt.corpus.text import JoinedText, measure_text
+from gpt.corpus import sources as module
+from gpt.corpus.sources import JoinedText, measure_text
 
 #: The BLAKE3 of "abc", of the authors of BLAKE3.
 ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"

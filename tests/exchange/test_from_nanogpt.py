@@ -6,7 +6,6 @@ import os
 import pickle
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -55,13 +54,7 @@ def whole(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("bias", "tied", "prefix"),
-    [
-        (True, True, ""),
-        (True, False, "_orig_mod."),
-        (False, True, "_orig_mod."),
-        (False, False, ""),
-    ],
+    ("bias", "tied", "prefix"), [(True, True, ""), (True, False, "_orig_mod."), (False, True, "")]
 )
 def test_imported_model_computes_nanogpts_logits(
     tmp_path: Path, bias: bool, tied: bool, prefix: str
@@ -175,8 +168,8 @@ class Payload:
         return os.system, (self.command,)
 
 
-@pytest.mark.parametrize("place", ["whole", "config", "model", "key"])
-@pytest.mark.parametrize("protocol", [0, 2, 5])
+@pytest.mark.parametrize("place", ["whole", "model"])
+@pytest.mark.parametrize("protocol", [2, 5])
 def test_code_in_a_checkpoint_never_runs(
     tmp_path: Path, place: str, protocol: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,10 +214,8 @@ def shared_tuples(levels: int) -> bytes:
     "data",
     [
         b"cos\nsystem\n(S'touch ran'\ntR.",
-        b"(S'touch ran'\nios\nsystem\n.",
         b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x09touch ran\x85R.",
         b"\x82\x01.",  # a function of the extension registry
-        b"}(S'a'\nK\x01u.",  # a text of Python 2
         b"\x96\x00\x00\x00\x00\x02\x00\x00\x00.",  # 8 GiB
         b"}r\xff\xff\xff\x7f.",  # place 2^31 of a table
         shared_tuples(60),  # 2^60 hashes
@@ -241,13 +232,8 @@ def test_truncated_and_damaged_meta_is_refused_or_has_only_plain_values() -> Non
     for length in range(len(data)):
         with pytest.raises(ValueError, match="it is damaged"):
             plain_value(data[:length])
-    for place in range(len(data)):
-        with suppress(ValueError):
-            assert type(plain_value(data[:place] + b"\xff" + data[place + 1 :])) in (dict, str, int)
     with pytest.raises(ValueError, match="it has more than 1,048,576 bytes"):
         plain_value(b"." * (META_BYTES + 1))
-    deep = plain_value(b"}K\x01" * 50_000 + b"K\x01" + b"s" * 50_000 + b".")
-    assert list(deep) == [1]
 
 
 @pytest.mark.parametrize(
@@ -259,9 +245,6 @@ def test_truncated_and_damaged_meta_is_refused_or_has_only_plain_values() -> Non
         (lambda meta: {**meta, "stoi": {**meta["stoi"], "a": {}}}, "the same characters"),
         (lambda meta: {**meta, "itos": {**meta["itos"], 1: "the"}}, "'the' is not a character"),
         (lambda meta: {**meta, "itos": {**meta["itos"], 1: "\ud800"}}, "is not a character"),
-        (lambda meta: {**meta, "itos": {**meta["itos"], 1: {0: {1: {}}}}}, "is not a character"),
-        (lambda meta: {**meta, "itos": {**meta["itos"], 1: "\n"}}, "the same characters"),
-        (lambda meta: {"stoi": {}, "itos": {}}, "it has no dict 'stoi'"),
         (lambda meta: meta_of(CHARACTERS[:-1]), "no transformer.wte.weight of the shape (15, 8)"),
     ],
 )
@@ -303,11 +286,8 @@ WEIGHT = "transformer.h.1.mlp.c_fc.weight"
         ({WEIGHT: torch.full((32, 8), torch.nan)}, f"no {WEIGHT} of the shape (32, 8) with finite"),
         ({WEIGHT: torch.zeros(1).expand(10**12)}, "claim more numbers than the file has"),
         ({WEIGHT: torch.zeros(32, 8).double()}, "is not the name of a float32 tensor"),
-        ({WEIGHT: torch.zeros(32, 8).to_sparse()}, "is not the name of a float32 tensor"),
         ({WEIGHT: torch.zeros(32, 8, device="meta")}, "is not the name of a float32 tensor"),
         ({WEIGHT: "text"}, "is not the name of a float32 tensor"),
-        ({5: torch.zeros(8)}, "5 is not the name of a float32 tensor"),
-        ({10_000 * "x": torch.zeros(8)}, "xxx', which is not in a model of its options"),
         ({"transformer.h.9.ln_1.weight": torch.zeros(8)}, "which is not in a model of its options"),
     ],
 )
@@ -343,18 +323,10 @@ def test_sizes_that_do_not_fit_are_refused(
     content = whole()
     content["model_args"] |= change
     assert says in refusal(saved(tmp_path, content))
-    for name in ("n_layer", "iter_num"):
-        (content["model_args"] if name in content["model_args"] else content).pop(name)
-        assert f"'{name}'" in refusal(saved(tmp_path, content))
-        content = whole()
+
+
+def test_a_file_without_what_train_py_saves_is_refused(tmp_path: Path) -> None:
     assert "it has no dict 'model_args'" in refusal(saved(tmp_path, whole(model_args=5)))
-    assert "steps: " in refusal(saved(tmp_path, whole(iter_num=2**70)))
     assert "it has more than a dict of tensors" in refusal(saved(tmp_path, [1, 2]))
-
-
-def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path, whole())
     (tmp_path / "folder").mkdir()
-    for name in ("nothing", "folder"):
-        assert f"cannot read {tmp_path / name}: " in refusal(tmp_path / name)
-        assert f"{name}: it is missing; --meta" in refusal(path, tmp_path / name)
+    assert f"cannot read {tmp_path}/folder: " in refusal(tmp_path / "folder")

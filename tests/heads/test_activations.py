@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pytest
 from random_models import random_reader
 
-from gpt import devices
 from gpt.config.model import HEAD_STAGES
-from gpt.errors import OutOfMemory, TextError
+from gpt.errors import TextError
 from gpt.heads.activations import ActivationPlan, Activations, stage_shapes
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
@@ -155,17 +154,6 @@ def test_texts_of_different_lengths_are_padded_and_ids_are_read_alike(trained: T
     assert np.array_equal(trained.logits("théx", unknown="skip"), trained.logits("th"))
 
 
-def test_what_does_not_fit_is_refused_before_it_is_computed(
-    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(devices, "SMALL_MEMORY", 1)
-    monkeypatch.setattr(devices, "available_memory", lambda: 500_000)
-    monkeypatch.setattr(trained.reader, "embed", None)
-    problem = r"keeping weights of 100 texts of 14 .*; choose fewer texts, names or layers, or at"
-    with pytest.raises(OutOfMemory, match=problem):
-        trained.activations(["the cat sat on"] * 100, "weights")
-
-
 def test_activations_show_their_shapes_and_are_read_only(
     trained: TrainedGPT, tmp_path: Path
 ) -> None:
@@ -185,9 +173,6 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda run: run.activations("the", "q", 2), IndexError, r"layer 2 is not in 0 … 1"),
     (lambda run: run.activations("the", "q")["k"], ValueError, "'k' is not one of q"),
     (lambda run: run.activations("the", "q", 1)["q", 0], IndexError, "layer 0 is not one of 1"),
-    (lambda run: run.activations("the", "q")["q", 0, 2], IndexError, r"head 2 is not in 0 … 1"),
-    (lambda run: run.activations("the")["logits", 0], ValueError, "logits has no layers; use"),
-    (lambda run: run.activations("the")["proj", 0, 0], ValueError, "proj has no heads; use"),
     (lambda run: run.logits(""), TextError, "text 0 has 0 characters; the model reads 1 to 16"),
     (lambda run: run.logits(["a", "the cat " * 3]), TextError, "text 1 has 24 characters"),
     (lambda run: run.logits([]), ValueError, "texts: there is none"),

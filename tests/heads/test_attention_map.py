@@ -131,25 +131,6 @@ def test_keys_name_the_numbers_of_a_stage(trained: TrainedGPT, name: Any, layer:
     assert np.array_equal(attention[name][layer], values)
 
 
-WRONG: list[tuple[Any, type[Exception], str]] = [
-    (("q", 0, -1), IndexError, "head -1 is not in 0 … 1"),
-    (("q", 2, 0), IndexError, "layer 2 is not one of 0, 1"),
-    (("proj", 0, None, 7), IndexError, "position 7 is not in -7 … 6"),
-    (("weights", 0, "mean"), TypeError, "head: expected a whole number"),
-    ("logits", ValueError, "'logits' is not one of resid_pre"),
-    (("proj", 0, 1), ValueError, "proj has no heads"),
-    (("q", 0, 0, 0, 0), ValueError, r"at most \(stage, layer, head, position\)"),
-]
-
-
-@pytest.mark.parametrize(("key", "error", "problem"), WRONG)
-def test_wrong_keys_are_refused(
-    trained: TrainedGPT, key: Any, error: type[Exception], problem: str
-) -> None:
-    with pytest.raises(error, match=problem):
-        trained.attn("the cat")[key]
-
-
 def test_an_empty_or_too_long_text_is_refused(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match="at least one character"):
         trained.attn("")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -182,25 +181,6 @@ def test_the_synthetic_error_has_the_spread_of_periods_and_a_name_needs_two() ->
     assert name_heads([measure])[0][0] == ""
 
 
-def test_the_synthetic_texts_have_only_characters_and_distances_of_the_text(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a text of 26 letters, a space and a newline has no word of 28 different characters."""
-    texts: list[list[int]] = []
-    stages = reader.stages
-    monkeypatch.setattr(reader, "stages", lambda ids: [texts.append(ids.tolist()), stages(ids)][1])
-    measure = induction(reader, np.array([2, 9, 4, 7, 2, 9, 4, 7, 5, 5, 5]))
-    assert measure is not None
-    assert measure.windows == SEQUENCES  # one period, which names no head
-    assert not measure.strength.any()  # type: ignore[union-attr]
-    assert {n for ids in texts for n in ids} <= {2, 9, 4, 7, 5}
-    assert all(ids[:4] == ids[4:] and len(set(ids)) == 4 for ids in texts)
-    assert induction(reader, np.arange(SIZE)) is None
-    assert induction(reader, np.arange(0)) is None
-    object.__setattr__(short := hand_built(), "config", replace(reader.config, block_size=5))
-    assert induction(short, WORDS) is None
-
-
 def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
     names = named(reader, random_texts(reader))
     assert names[0] == ["previous", "sink", "", "duplicate"]
@@ -211,18 +191,6 @@ def named(reader: Reader, texts: list[Text]) -> list[list[str]]:
     synthetic = induction(reader, WORDS)
     assert synthetic is not None
     return name_heads([*measure_heads(texts), synthetic])
-
-
-def test_induction_in_text_alone_names_a_head() -> None:
-    reader = hand_built(completed=3)
-    random = np.random.default_rng(0)
-    texts = [read(reader, random.permutation([0, 1, 2] * 3 + [3, 4, 5, 6])) for _ in range(16)]
-    synthetic = induction(reader, WORDS[9:])  # each character once or twice
-    assert synthetic is not None
-    assert by_name(measure_heads(texts))["induction"].values[INDUCTION] > 0.4
-    assert synthetic.values[INDUCTION] < 0.3
-    assert named(reader, texts)[1][0] == "induction"
-    assert name_heads([synthetic])[1][0] == ""
 
 
 @pytest.mark.parametrize("back", [1, 4])

@@ -15,7 +15,7 @@ from gpt.heads.next_character import Experts, NextCharacter
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
-from gpt.show.programs import to_record
+from gpt.show.result import to_record
 
 
 def logits_of(trained: TrainedGPT, text: str) -> np.ndarray:  # type: ignore[type-arg]

@@ -15,11 +15,8 @@ from random_models import random_file
 
 import gpt
 from gpt.errors import CheckpointError
-from gpt.heads.attention_map import inspect
 from gpt.reading.gpt import Reader, no_hook
 from gpt.reading.layers import Array
-from gpt.reading.probe import PROBE, prove
-from gpt.storage.model_file import StoredModel, read_model
 
 SLIGHTLY = 1 + 2**-10
 #: The name of a method of Reader, and what makes a wrong one of the right one.
@@ -98,8 +95,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "learned": {"position": "learned", "bias": True, "activation": "gelu"},
     "attention only": {"feed_forward": False, "position": "none"},
 }
-#: Errors that break a rule of the weights, too.
-BROKEN = {"the mask lets the next character through": {"above the diagonal exactly 0"}}
 
 
 @pytest.fixture(scope="module")
@@ -116,19 +111,8 @@ def test_a_model_does_not_open_in_a_wrong_reader(
 ) -> None:
     if kind == "attention only" and error in OF_FEED_FORWARD:
         return
-    stored = read_model(paths[kind])
-    assert failures(stored) == set()
+    gpt.load(paths[kind])
     name, wrong = ERRORS[error]
     monkeypatch.setattr(Reader, name, wrong(getattr(Reader, name)))
     with pytest.raises(CheckpointError, match="computes other logits than torch did at saving"):
         gpt.load(paths[kind])
-    assert failures(stored) == {PROBE} | BROKEN.get(error, set())
-
-
-def failures(stored: StoredModel) -> set[str]:
-    """The checks of an attention map that fail."""
-    reader = Reader(stored.config, stored.tensors)
-    ids = np.arange(16) % stored.config.vocab_size
-    text = stored.vocabulary.decode(ids)
-    attention = inspect(reader, text, ids, (prove(reader, stored.probe),))
-    return {check.name for check in attention.checks_of() if not check.passed}

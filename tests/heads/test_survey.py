@@ -23,19 +23,13 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
-from gpt.show.programs import to_record
+from gpt.show.result import to_record
 
 
 @pytest.fixture(scope="module")
 def heads() -> Survey:
     ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
     return survey(hand_built(), LETTERS, ids, HeadsConfig(ablate="mean"))
-
-
-def test_heads_whose_ablation_raises_the_loss_most_come_first(heads: Survey) -> None:
-    values = next(measure.values for measure in heads.measures if measure.name == "ablation")
-    by_loss = [values[place] for place in heads.ranking()]
-    assert by_loss == sorted(by_loss, reverse=True)
 
 
 def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(heads: Survey) -> None:
@@ -63,13 +57,6 @@ def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(heads
     assert len(heads.shown(all=True)) == 8 * len(heads.measures)
     for measure in heads.measures:
         assert measure.explained in text
-
-
-def test_the_measured_text_is_named(heads: Survey) -> None:
-    assert repr(heads) == "<Survey of heads on 8 windows of 16 characters of a text>"
-    one = replace(heads, windows=1, characters=5, text="b.txt")
-    assert one.measured == "1 window of 5 characters of b.txt"
-    assert shown(one)[-1].startswith("1 window of b.txt · loss in nats · see one: gptx attn")
 
 
 def test_a_survey_is_saved_as_a_figure_or_as_rows(heads: Survey, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from variants import VARIANTS, name_of, random_weights, reader_of
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
 from gpt.heads.contributions import Part
-from gpt.heads.why import Why, part_name, why
+from gpt.heads.next_character import Why, part_name, why
 from gpt.interface.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 

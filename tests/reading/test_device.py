@@ -11,8 +11,6 @@ import pytest
 from conftest import TEXT, On
 
 from gpt.config import SampleConfig
-from gpt.counting.mixture import FEATURES
-from gpt.counting.tables import count
 from gpt.errors import GptxError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder
@@ -30,9 +28,9 @@ FAILURES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["gpt", "counting"])
-def trained(tiny: Checkpoint, request: pytest.FixtureRequest) -> TrainedGPT:
-    """A model whose next character depends on its whole context; with counting and without."""
+@pytest.fixture(scope="module")
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    """A model whose next character depends on its whole context."""
     stored, random = tiny.model(), np.random.default_rng(1)
     tensors = {
         name: random.normal(0, 0.5, array.shape).astype(np.float32) if array.ndim > 1 else array
@@ -41,15 +39,7 @@ def trained(tiny: Checkpoint, request: pytest.FixtureRequest) -> TrainedGPT:
     exact = Reader(stored.config, tensors).in_float64()
     probe = stored.probe
     logits = probe.of(exact.logits(exact.forward(probe.ids))).astype(np.float32)
-    probe = replace(probe, logits=logits)
-    config, counting = stored.config, None
-    if request.param == "counting":
-        config = replace(config, counting=5)
-        trie = count(stored.vocabulary.encode(TEXT), len(stored.vocabulary), 5)
-        counting = {**trie.packed(), "gate": 0.5 * np.eye(2, len(FEATURES)) + 0.05}
-    return TrainedGPT(
-        replace(stored, config=config, tensors=tensors, probe=probe, counting=counting)
-    )
+    return TrainedGPT(replace(stored, tensors=tensors, probe=replace(probe, logits=logits)))
 
 
 class Device:
@@ -201,13 +191,3 @@ def test_numpy_computes_float64_and_whatever_has_a_hook(trained: TrainedGPT, on:
     exact = reader.in_float64().forward(ids)
     assert np.array_equal(exact, numpys.in_float64().forward(ids))
     assert device.asked == []
-
-
-def test_each_stream_at_the_same_time_has_a_decoder_of_the_device(
-    trained: TrainedGPT, on: On
-) -> None:
-    device = Device(trained)
-    model = on(trained, lambda: device)
-    first, second = (model.stream("the", SampleConfig(length=5, seed=1)) for _ in range(2))
-    next(first), next(second)
-    assert "make_twin" in device.asked

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt.reading import novelty as module
-from gpt.reading.novelty import Copy, Novelty, longest_copies
+from gpt.reading import writing as module
+from gpt.reading.writing import Copy, Novelty, longest_copies
 from gpt.vocabulary import Vocabulary
 
 LETTERS = st.text(alphabet="abé東\U0001f600\u0301\n\0", max_size=40)

@@ -40,26 +40,6 @@ def test_samples_are_the_same_on_any_number_of_cores(
     np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
 
 
-def test_blas_gets_its_threads_back(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    def threads() -> list[int]:
-        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
-
-    during: list[int] = []
-    start = CachedDecoder.start
-
-    def seen(decoder: CachedDecoder, ids: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-        during.extend(threads())
-        return start(decoder, ids)
-
-    monkeypatch.setattr(CachedDecoder, "start", seen)
-    with threadpool_limits(2, user_api="blas"):
-        before = threads()
-        for streams in (3, 20):
-            ParallelDecoder(reader).start(np.zeros((streams, 2), np.int64))
-        assert (set(during), threads()) == ({1}, before)
-        assert 2 in before
-
-
 @pytest.mark.parametrize("cores", [1, 3])
 def test_cores_take_one_item_after_the_other(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def work(item: int) -> int:

@@ -9,21 +9,17 @@ from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_reader
 
 from gpt.config import SampleConfig
-from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.novelty import Passages
 from gpt.reading.sampler import (
-    FILTERS,
     Samples,
     StopFilter,
     draw,
@@ -33,15 +29,10 @@ from gpt.reading.sampler import (
     uniforms,
     window_start,
 )
+from gpt.reading.writing import Passages
 from gpt.vocabulary import Ids, Vocabulary
 
-Logits = npt.NDArray[np.float64]
 LOGITS = np.array([[1.0, 0.5, 3.0, 0.5, -2.0, 2.5, 0.0, 1.5, -1.0, 2.0, 0.5, -0.5]])
-rows = st.lists(st.integers(-8, 8).map(lambda n: n / 2), min_size=1, max_size=12).map(
-    lambda row: np.array([row])
-)
-temperatures = st.sampled_from([0.3, 0.8, 1.0, 2.0])
-shares = st.sampled_from([0.001, 0.5, 1.0]) | st.floats(0.001, 1)
 fast = settings(deadline=None, max_examples=60)
 
 
@@ -142,11 +133,6 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     return [chances.get(token, 0.0) / sum(chances.values()) for token in range(len(logits))]
 
 
-def test_every_filter_is_tested_here_in_the_order_of_the_options() -> None:
-    assert ("temperature", *FILTERS) == DISTRIBUTION_OPTIONS
-    assert set(VALUES) == set(FILTERS)
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_100_000_draws_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     exactly = np.array(exact(LOGITS[0].tolist(), options))
@@ -176,46 +162,12 @@ def test_temperature_0_draws_the_first_of_the_likeliest() -> None:
         assert chosen.tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
-def ranked(logits: Logits, **options: Any) -> tuple[list[float], list[float]]:
-    """With and without filters, characters are ordered from the likeliest down, ties by id."""
-    config = SampleConfig(**options)
-    plain = probabilities(logits, SampleConfig(temperature=config.temperature))[0]
-    order = np.argsort(-plain, kind="stable")
-    return plain[order].tolist(), probabilities(logits, config)[0][order].tolist()
-
-
-@fast
-@given(logits=rows, temperature=temperatures, k=st.integers(1, 14), p=shares)
-def test_each_filter_equals_its_definition(
-    logits: Logits, temperature: float, k: int, p: float
-) -> None:
-    plain, kept = ranked(logits, temperature=temperature, top_k=k)
-    assert [weight > 0 for weight in kept] == [rank < k for rank in range(len(plain))]
-    plain, kept = ranked(logits, temperature=temperature, top_p=p)
-    size = sum(weight > 0 for weight in kept)
-    assert sum(plain[:size]) >= p - 1e-12
-    assert sum(plain[: size - 1]) < p + 1e-12
-    plain, kept = ranked(logits, temperature=temperature, min_p=p)
-    least = p * plain[0]
-    for weight, left in zip(plain, kept, strict=True):
-        assert weight >= least * (1 - 1e-12) if left else weight < least * (1 + 1e-12)
-
-
 def test_ties_are_ordered_by_id() -> None:
     even = np.zeros((2, 300))
     for options in ({"top_k": 3}, {"top_p": 2.5 / 300}):
         kept = probabilities(even, SampleConfig(temperature=1.0, **options))
         assert [row.nonzero()[0].tolist() for row in kept] == [[0, 1, 2]] * 2
     assert probabilities(even, SampleConfig(min_p=1.0)).all()
-
-
-def test_each_filter_sees_only_what_earlier_filters_kept() -> None:
-    logits = np.log(np.array([[0.4, 0.3, 0.2, 0.1]]))
-    # top-k 3 leaves 4/9, 3/9, 2/9; two of these reach .75, the original probabilities do not.
-    both = probabilities(logits, SampleConfig(temperature=1.0, top_k=3, top_p=0.75))
-    np.testing.assert_allclose(both, [[4 / 7, 3 / 7, 0, 0]])
-    alone = probabilities(logits, SampleConfig(temperature=1.0, top_p=0.75))
-    np.testing.assert_allclose(alone, [[4 / 9, 3 / 9, 2 / 9, 0]])
 
 
 def no_suffix_of_another(stops: list[str]) -> bool:
@@ -263,30 +215,6 @@ def test_each_sample_stops_by_itself() -> None:
     assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
 
 
-def test_samples_report_which_stop_ended_each() -> None:
-    decoding, vocabulary = nullcontext(CachedDecoder(reader_of(8))), Vocabulary("\nabcdef")
-    config = SampleConfig(length=60, n=4, temperature=4.0, seed=1)
-    free = [
-        "".join(gained) for gained in zip(*Samples(decoding, vocabulary, "a", config), strict=True)
-    ]
-    stops = (free[0][5:8], free[1][9:11])
-    samples = Samples(decoding, vocabulary, "a", replace(config, length=12), stops)
-    assert samples.stopped == [None] * 4
-    list(samples)
-    for text, stopped in zip(free, samples.stopped, strict=True):
-        within = [stop for stop in stops if stop in text[:12]]
-        assert (stopped in within) if within else stopped is None
-    assert {type(each) for each in samples.stopped} == {str, type(None)}
-
-
-def test_sample_of_any_length_needs_constant_memory() -> None:
-    """Only a window is stored, so a length beyond any array starts at once."""
-    config = SampleConfig(length=10**12, n=2, seed=3)
-    first = list(islice(sample_ids(CachedDecoder(reader_of(8)), np.array([1, 2]), config), 50))
-    short = sample_ids(CachedDecoder(reader_of(8)), np.array([1, 2]), replace(config, length=50))
-    assert np.array_equal(first, list(short))
-
-
 def test_empty_prompt_counts_as_a_newline_or_the_first_character() -> None:
     decoder, config = CachedDecoder(reader_of(8)), SampleConfig(length=9, seed=1)
     for characters, first in (("\nabcdef", "\n"), ("\t\nabcde", "\n"), ("abcdefg", "a")):
@@ -302,11 +230,6 @@ def test_empty_prompt_counts_as_a_newline_or_the_first_character() -> None:
 def test_longer_of_two_stops_with_the_same_end_counts(stops: list[str]) -> None:
     gate = StopFilter(stops)
     assert gate.push("a") + gate.push("b") == ""
-
-
-def test_a_tiny_temperature_is_greedy() -> None:
-    config = SampleConfig(temperature=1e-308)
-    assert probabilities(np.array([[1.0, 6.0]]), config).tolist() == [[0, 1]]
 
 
 def new_texts(corpus: str, **options: Any) -> Samples:

@@ -11,7 +11,6 @@ from rich.cells import cell_len
 
 from gpt.characters import escape
 from gpt.checks import Check
-from gpt.config import DrawnStage
 from gpt.heads.attention_map import select
 from gpt.show.matrix import View, draw
 from gpt.show.result import Matrix
@@ -112,10 +111,3 @@ def test_any_text_fits_and_controls_nothing(text: str, view: View) -> None:
             for line in drawn.splitlines():
                 assert escape(line) == line
                 assert width is None or view == "top" or cell_len(line) <= width
-
-
-def test_every_stage_can_be_drawn() -> None:
-    for stage in get_args(DrawnStage):
-        selection = select(random_map("abc"), stage=stage)
-        drawn = selection.draw(Screen(), "auto", digits=2, top=3)
-        assert stage in drawn or stage == "weights"

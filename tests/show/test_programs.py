@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpt.show.programs import csv_text, round_floats, to_json
-from gpt.show.result import Result
+from gpt.show.result import Result, csv_text, round_floats, to_json
 
 
 @dataclass(frozen=True)
@@ -73,12 +71,6 @@ def test_a_data_frame_has_the_rows() -> None:
     assert frame.columns.tolist() == ["name", "loss", "parts"]
     assert frame.loss[0] == 1 / 3
     assert len(Example(False).to_pandas()) == 1
-
-
-def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        Example().to_pandas()
 
 
 def test_nine_digits_give_every_float32_back() -> None:

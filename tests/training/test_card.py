@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifests import manifest
 from rich.cells import cell_len
 
-from gpt.commands.progress import sample_line
+from gpt.commands.train import sample_line
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
