@@ -1,5 +1,5 @@
 """A checkpoint's manifest: everything about it that is not a tensor, stored as sealed JSON
-(gpt/storage/sealed.py).
+(gpt/storage/model_file.py).
 """
 
 from __future__ import annotations

@@ -29,9 +29,6 @@ from gpt.words import bits, counted, duration, first_few, layers_and_heads, meas
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
 MOST_CHARACTERS = 12  # characters that a fact lists
-#: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
-#: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
-LEAST_JUDGED = 1_000
 
 Losses = npt.NDArray[np.float64]
 #: A loss in nats, the number of characters that it is the mean of, and of how many of the split.
@@ -356,23 +353,6 @@ def compared_with_counting(manifest: Manifest, measured: Measured | None = None)
         return f"as good as {counting}"
     verdict = "better" if shown.startswith("-") else "worse"
     return f"{shown.removeprefix('-')} {verdict} than {counting}"
-
-
-def loss_advice(manifest: Manifest) -> str:
-    """Advice for a loss that is worse than the baseline."""
-    what, best = "train longer, or on more text", manifest.best_step
-    if best is not None and best < manifest.step and manifest.since_best > 1:
-        what = f"train on more text; no better since step {best:,}"
-    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
-        what = "train on more text; in more epochs the model would learn this one by heart"
-    return what
-
-
-def note_on_few(characters: int) -> str:
-    """ "; 60 characters are too few to judge a model by"; "" if there are enough."""
-    few = 0 < characters < LEAST_JUDGED
-    verb = "is" if characters == 1 else "are"
-    return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
 
 
 def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:

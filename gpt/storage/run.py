@@ -35,10 +35,12 @@ from gpt.storage.model_file import (
     StoredModel,
     Tensors,
     check_tensors,
+    find_digest,
+    open_json,
     read_model,
     read_sealed,
+    seal_json,
 )
-from gpt.storage.sealed import find_digest, open_json, seal_json
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 

@@ -19,9 +19,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
     corpus_facts,
     counting_record,
-    loss_advice,
     model_facts,
-    note_on_few,
     parent_facts,
 )
 from gpt.storage.run import Run, pinned_run
@@ -37,6 +35,9 @@ SMALL_TEXT = (
     "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance
+#: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
+#: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
+LEAST_JUDGED = 1_000
 READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
 BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
 
@@ -229,3 +230,20 @@ def _split(plan: Plan) -> str:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "
         facts += "all" if plan.manifest.clock is None else "all, or what 5% of the time allow"
     return facts + note_on_few(of)
+
+
+def loss_advice(manifest: Manifest) -> str:
+    """Advice for a loss that is worse than the baseline."""
+    what, best = "train longer, or on more text", manifest.best_step
+    if best is not None and best < manifest.step and manifest.since_best > 1:
+        what = f"train on more text; no better since step {best:,}"
+    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
+        what = "train on more text; in more epochs the model would learn this one by heart"
+    return what
+
+
+def note_on_few(characters: int) -> str:
+    """ "; 60 characters are too few to judge a model by"; "" if there are enough."""
+    few = 0 < characters < LEAST_JUDGED
+    verb = "is" if characters == 1 else "are"
+    return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gpt.errors import CheckpointError
 from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest, Parent, TrainedText
+from gpt.storage.model_file import open_json, seal, seal_json, to_json
 from gpt.storage.run import Checkpoint
-from gpt.storage.sealed import open_json, seal, seal_json, to_json
 
 SOURCE = Path("manifest.json")
 ANY_LOSS = st.none() | st.floats(-1e99, 1e99)

@@ -15,14 +15,13 @@ from manifests import METRICS, NASTY, in_part, manifest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
-from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest, Parent
+from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent
 from gpt.storage.overview import (
     Overview,
     Runs,
     compared_with_counting,
     corpus_facts,
     counting_record,
-    loss_advice,
     model_facts,
     outcome_record,
     parent_facts,
@@ -201,26 +200,3 @@ def test_a_loss_is_compared_with_counting_on_the_same_characters_or_not_at_all()
         record = counting_record(changed)
         assert record
         assert (record["difference"], record["same_characters"]) == (None, False)
-
-
-LONGER = "train longer, or on more text"
-BY_HEART = "train on more text; in more epochs the model would learn this one by heart"
-
-
-@pytest.mark.parametrize(
-    ("changes", "advice"),
-    [
-        ({"best_step": 1800}, LONGER),
-        ({"since_best": 1}, LONGER),
-        ({"since_best": 2}, "train on more text; no better since step 12"),
-        ({"best_step": 1800, "clock": Clock(seconds=60)}, LONGER),
-        (
-            {"best_step": 1800, "clock": Clock(seconds=60), "train": TrainConfig(steps=1800)},
-            BY_HEART,
-        ),
-    ],
-)
-def test_advice_for_a_loss_above_the_baseline_fits_the_run(
-    changes: dict[str, Any], advice: str
-) -> None:
-    assert loss_advice(manifest(**changes)) == advice

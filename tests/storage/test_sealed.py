@@ -17,9 +17,8 @@ import torch
 from conftest import train_tiny
 
 from gpt.errors import CheckpointError
-from gpt.storage.model_file import read_model
+from gpt.storage.model_file import decode, read_model
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint
-from gpt.storage.sealed import decode
 
 SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}
 

@@ -19,7 +19,7 @@ from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
-from gpt.training.card import end_card, plan_card, slower_text, whole_card
+from gpt.training.card import end_card, loss_advice, plan_card, slower_text, whole_card
 from gpt.training.plan import Plan
 from gpt.training.schedule import Speed
 from gpt.vocabulary import Vocabulary
@@ -206,3 +206,26 @@ def test_the_end_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_suggested_prompt_is_a_frequent_beginning_of_a_line(text: str, prompt: str) -> None:
     assert end(manifest(), text=text)["next"][0] == f"gptx sample{prompt}"
+
+
+LONGER = "train longer, or on more text"
+BY_HEART = "train on more text; in more epochs the model would learn this one by heart"
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"best_step": 1800}, LONGER),
+        ({"since_best": 1}, LONGER),
+        ({"since_best": 2}, "train on more text; no better since step 12"),
+        ({"best_step": 1800, "clock": Clock(seconds=60)}, LONGER),
+        (
+            {"best_step": 1800, "clock": Clock(seconds=60), "train": TrainConfig(steps=1800)},
+            BY_HEART,
+        ),
+    ],
+)
+def test_advice_for_a_loss_above_the_baseline_fits_the_run(
+    changes: dict[str, Any], advice: str
+) -> None:
+    assert loss_advice(manifest(**changes)) == advice
