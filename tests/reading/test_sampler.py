@@ -168,6 +168,8 @@ def test_ties_are_ordered_by_id() -> None:
         kept = probabilities(even, SampleConfig(temperature=1.0, **options))
         assert [row.nonzero()[0].tolist() for row in kept] == [[0, 1, 2]] * 2
     assert probabilities(even, SampleConfig(min_p=1.0)).all()
+    half = probabilities(np.zeros((1, 4)), SampleConfig(temperature=1.0, top_p=0.5))
+    assert half.tolist() == [[0.5, 0.5, 0, 0]]  # two reach it exactly
 
 
 def no_suffix_of_another(stops: list[str]) -> bool:
@@ -262,12 +264,15 @@ def test_going_back_writes_a_likely_text_instead_of_a_broken_word() -> None:
     """After "ab" only "c" is likely, but "abc" is a copy: the sample goes back and avoids "ab"."""
 
     class Scripted:
-        config = reader_of(8).config
+        config, dead_ends = reader_of(8).config, 0
 
         def start(self, ids: Ids) -> Array:
             self._ids, logits = ids, np.zeros((1, 7))
+            if ids[0, -1] == 1:
+                logits[0, 2] = 3.5  # "b" is likely, but not the only possible one
             if ids[0, -2:].tolist() == [1, 2]:
                 logits[0, 3] = 20.0
+                self.dead_ends += 1
             return logits
 
         def step(self, ids: Ids) -> Array:
@@ -276,11 +281,13 @@ def test_going_back_writes_a_likely_text_instead_of_a_broken_word() -> None:
     vocabulary = Vocabulary("\nabcdef")
     config = SampleConfig(length=400, seed=1, temperature=1.0, avoid_copies=2)
     copies = Passages(vocabulary.encode("abc"), 3)
-    samples = Samples(nullcontext(Scripted()), vocabulary, "f", config, copies=copies)
+    decoder = Scripted()
+    samples = Samples(nullcontext(decoder), vocabulary, "f", config, copies=copies)
     text = "".join(gained for (gained,) in samples)
     assert len(text) == 400
     assert "ab" not in text
     assert text.count("a") > 20
+    assert 0 < decoder.dead_ends <= text.count("a")  # no place tries "b" twice
 
 
 def test_repetition_lowers_what_would_repeat_a_passage() -> None:
