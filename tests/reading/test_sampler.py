@@ -27,13 +27,11 @@ from gpt.reading.sampler import (
     probabilities,
     sample_ids,
     uniforms,
-    window_start,
 )
 from gpt.reading.writing import Passages
 from gpt.vocabulary import Ids, Vocabulary
 
 LOGITS = np.array([[1.0, 0.5, 3.0, 0.5, -2.0, 2.5, 0.0, 1.5, -1.0, 2.0, 0.5, -0.5]])
-fast = settings(deadline=None, max_examples=60)
 
 
 def reader_of(block_size: int, position: str = "rotary") -> Reader:
@@ -75,25 +73,6 @@ def test_samples_past_the_context_follow_the_window_rule(
     assert together == [continued(reader, ids, config, sample) for sample in range(3)]
     assert len({tuple(sample) for sample in together}) == 3
     assert written(reader, ids, replace(config, n=1)) == together[:1]
-
-
-@pytest.mark.parametrize("split", [1, 2, 7, 8, 9, 10, 15, 29])
-def test_continuation_does_not_depend_on_where_the_prompt_ends(split: int) -> None:
-    reader = reader_of(8)
-    greedy = SampleConfig(length=30, temperature=0)
-    text = [3] + written(reader, [3], greedy)[0]
-    rest = written(reader, text[:split], replace(greedy, length=31 - split))[0]
-    assert text[:split] + rest == text
-
-
-@fast
-@given(length=st.integers(1, 600), block_size=st.integers(1, 70))
-def test_window_moves_by_hops_and_stays_half_full(length: int, block_size: int) -> None:
-    start, hop = window_start(length, block_size), max(1, block_size // 2)
-    assert start % hop == 0
-    assert length - start <= block_size
-    assert start == 0 or length - start > block_size - hop
-    assert start >= 0
 
 
 def test_every_sample_has_its_own_fixed_uniforms() -> None:
@@ -215,23 +194,6 @@ def test_each_sample_stops_by_itself() -> None:
     for stop in (free[0][9], free[1][20:22], free[2][30:34]):
         assert texts(stop) == [text.split(stop)[0] for text in free]
     assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
-
-
-def test_empty_prompt_counts_as_a_newline_or_the_first_character() -> None:
-    decoder, config = CachedDecoder(reader_of(8)), SampleConfig(length=9, seed=1)
-    for characters, first in (("\nabcdef", "\n"), ("\t\nabcde", "\n"), ("abcdefg", "a")):
-        vocabulary = Vocabulary(characters)
-        empty, explicit = (
-            list(Samples(nullcontext(decoder), vocabulary, prompt, config))
-            for prompt in ("", first)
-        )
-        assert empty == explicit
-
-
-@pytest.mark.parametrize("stops", [["ab", "b"], ["b", "ab"]])
-def test_longer_of_two_stops_with_the_same_end_counts(stops: list[str]) -> None:
-    gate = StopFilter(stops)
-    assert gate.push("a") + gate.push("b") == ""
 
 
 def new_texts(corpus: str, **options: Any) -> Samples:
