@@ -196,6 +196,17 @@ def test_each_sample_stops_by_itself() -> None:
     assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
 
 
+def test_an_empty_prompt_begins_after_the_start_or_a_newline() -> None:
+    decoder, vocabulary = CachedDecoder(reader_of(8)), Vocabulary("\nabcdef")
+    config = SampleConfig(length=9, seed=1)
+
+    def texts(prompt: str, start: str = "") -> list[list[str]]:
+        return [*Samples(nullcontext(decoder), vocabulary, prompt, config, start=start)]
+
+    assert texts("") == texts("\n")
+    assert texts("", start="ab") == texts("ab")
+
+
 def new_texts(corpus: str, **options: Any) -> Samples:
     """Samples of a small random model that avoid passages of a text."""
     vocabulary = Vocabulary("\nabcdef")
