@@ -14,7 +14,7 @@ import pytest
 from conftest import TEXT
 
 from gpt.config import SampleConfig
-from gpt.errors import CheckpointError, ConfigError, OutOfMemory, TextError
+from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint
@@ -160,15 +160,6 @@ def test_ids_that_the_vocabulary_lacks_are_refused(
     call = trained.vocabulary.decode if method == "decode" else getattr(trained, method)
     with pytest.raises(error, match=r"^(text|texts|ids):"):
         call(ids)
-
-
-def test_generated_texts_that_do_not_fit_in_memory_are_refused(
-    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt.reading.writing.available_memory", lambda: 8 * 2 * 100)
-    assert len(trained.sample("the", n=2, length=100)) == 2
-    with pytest.raises(OutOfMemory, match=r"2 texts of 100 bytes .* smaller `length` or `n`"):
-        trained.sample("the", n=2, length=10**12)
 
 
 def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:

@@ -20,11 +20,11 @@ from gpt.checks import Arrays, check_number
 from gpt.config import ModelConfig, Stage, Unknown
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE
 from gpt.errors import TextError
-from gpt.heads.attention_map import Key, ParsedKey, parse_key, shape_rows
+from gpt.heads.attention_map import Key, ParsedKey, parse_key
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
-from gpt.show.result import Column, Result
+from gpt.show.result import Result
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
@@ -68,8 +68,6 @@ class Activations(Arrays, Result):
     ids: Ids
     lengths: npt.NDArray[np.int64]
 
-    COLUMNS = Column("stage", "stage"), Column("shape", "shape")
-
     def to_numpy(self) -> dict[str, Array]:
         """Name -> array."""
         return dict(self.arrays.items())
@@ -90,11 +88,6 @@ class Activations(Arrays, Result):
     def title(self) -> str:
         (N, T), layers = self.ids.shape, ", ".join(map(str, self.layers))
         return f"activations of {counted(N, 'text')} of {T} characters, layers {layers}"
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """The names and shapes of the arrays."""
-        return shape_rows(self.arrays)
 
 
 class ActivationPlan:

@@ -24,7 +24,7 @@ from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.show.result import Column, Matrix, Result, csv_text, named_form, round_floats, to_json
+from gpt.show.result import Matrix, Result, csv_text, named_form, round_floats, to_json
 from gpt.storage import files
 from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
@@ -92,14 +92,6 @@ def parse_key(
     return ParsedKey(name, layer, head, position)
 
 
-def shape_rows(arrays: Mapping[Stage, Array]) -> list[dict[str, str]]:
-    """A row for each array: its name and its shape."""
-    return [
-        {"stage": name, "shape": " × ".join(map(str, array.shape))}
-        for name, array in arrays.items()
-    ]
-
-
 @dataclass(frozen=True, repr=False)
 class AttentionMap(Arrays, Result):
     """All stages of all layers for one text of T characters, and their checks.
@@ -115,17 +107,10 @@ class AttentionMap(Arrays, Result):
     model: Any = field(default=None, compare=False)
     rounding: Mapping[str, float] = field(default_factory=dict)
 
-    COLUMNS = Column("stage", "stage"), Column("shape", "shape")
-
     @property
     def title(self) -> str:
         sizes = layers_and_heads(len(self.layers), self.heads)
         return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """The stages with their shapes."""
-        return shape_rows({name: self[name] for name in self.stages})
 
     def checked(self) -> tuple[Check, ...]:
         return self.checks_of()

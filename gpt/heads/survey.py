@@ -22,6 +22,7 @@ from gpt.checks import Arrays
 from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores
 from gpt.errors import TextError
+from gpt.heads.attention_map import require_room
 from gpt.heads.measures import (
     RULE,
     Measure,
@@ -268,6 +269,7 @@ def survey(
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
     length, H = windows.shape[1] - 1, config.n_head
+    require_room(config, length)
     # The measures' share of the work: they cost two forward passes over all windows; on average,
     # the ablation of a head costs half of one.
     first = 2 / (2 + (config.n_layer * H / 2 if ablation else 0))

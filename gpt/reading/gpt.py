@@ -8,11 +8,8 @@ Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -59,19 +56,7 @@ class Stages(Arrays):
         return f"<Stages of one layer: {length} characters, {heads} heads × {size}>"
 
 
-KEPT = 16  # tensors: more than one layer has
 MATRICES = 5  # scores, scaled, masked, and two for the softmax
-
-
-class Float64Tensors(UserDict[str, Array]):
-    """Converts tensors to float64 when they are used, and keeps the last KEPT of them in memory."""
-
-    def __init__(self, tensors: Mapping[str, Array]) -> None:
-        super().__init__(tensors)
-        self._cast = lru_cache(KEPT)(lambda name: read_only(tensors[name].astype(np.float64)))
-
-    def __getitem__(self, name: str) -> Array:
-        return self._cast(name)
 
 
 class Reader:
@@ -90,12 +75,8 @@ class Reader:
 
     def in_float64(self) -> Reader:
         """The same model with float64 weights; all of its numbers are then float64."""
-        exact = copy(self)
-        exact.tensors = MappingProxyType(Float64Tensors(self.tensors))
-        exact.dtype = np.dtype(np.float64)
-        exact.position = type(self.position)(self.config, exact.tensors, exact.dtype)
-        exact._output = self._output.astype(np.float64)
-        return exact
+        exact = {name: array.astype(np.float64) for name, array in self.tensors.items()}
+        return Reader(self.config, exact)
 
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C): the stream after the last norm, which `logits` takes."""

@@ -6,9 +6,7 @@ The window. A model reads at most block_size characters. A text of N characters 
 start while it fits, and then from character ceil((N − block_size) / hop) · hop on, where hop is
 half of block_size. So the context has between half of block_size and all of it, and cached keys
 serve for `hop` characters before they are computed again. What is drawn depends on the text, the
-seed and how many characters were drawn before, not on which part of the text was the prompt. A hop
-of a quarter predicts no better: the second half of a window is worth less than 0.001 nats
-(benchmarks/LOG.md).
+seed and how many characters were drawn before, not on which part of the text was the prompt.
 
 Going back. `avoid_copies` forbids characters that would complete a copied passage. Where the other
 characters together have less than LEAST of the probability, the text would break in the middle of a

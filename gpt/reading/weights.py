@@ -6,7 +6,7 @@ Tensor names: V vocab_size, L layers, C n_embd, H heads, D head_size, F ffn_hidd
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, SupportsIndex, TypeAlias
@@ -134,24 +134,13 @@ class Weights(Arrays):
         """The names, so that `dict(weights)` and `**weights` give name -> array."""
         return self._views.keys()
 
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self)
-
     def to_numpy(self) -> dict[str, Array]:
         """Name -> array."""
         return {name: self[name] for name in self}
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Name -> shape; weights of layers begin with an axis of layers."""
-        return {
-            name: arrays[0].shape if _WHOLE.fullmatch(name) else (len(arrays), *arrays[0].shape)
-            for name, arrays in self._views.items()
-        }
-
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {shape}" for name, shape in self.shapes.items())
-        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {shapes}>"
+        names = ", ".join(self)
+        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {names}>"
 
 
 def _centred(x: Array, axis: int) -> Array:

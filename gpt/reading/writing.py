@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ import numpy.typing as npt
 
 from gpt.characters import cut, label
 from gpt.config import SampleConfig
-from gpt.devices import available_memory
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
@@ -35,9 +35,6 @@ ONLY_COPIES = (
     "the text ends where all that the model would write next stands in the training text; "
     "another seed or a larger --avoid-copies goes on"
 )
-#: Waiting texts may take the free memory divided by this: a complete text is copied several times,
-#: e.g. for JSON.
-MEMORY_DIVISOR = 8
 AT_ONCE = 64  # samples
 MOST_ROUNDS = 20  # rounds of samples without a new item, in turn
 NEXT_SEED = 2**32  # between the seeds of two rounds
@@ -70,31 +67,6 @@ class Sample(str):
 
     def __reduce__(self) -> tuple[type[Sample], tuple[str, str, int, str]]:
         return Sample, (self[: self.prompt], self.new, self.seed, self.ended)
-
-
-class GrowingTexts:
-    """n texts that grow together until they are complete: one byte per ASCII character."""
-
-    def __init__(self, n: int) -> None:
-        self._texts = [bytearray() for _ in range(n)]
-        memory = available_memory()
-        self._most = None if memory is None else memory // MEMORY_DIVISOR // n  # bytes of each text
-
-    def add(self, gained: Sequence[str]) -> None:
-        """Adds the new characters of each text. Raises OutOfMemory if the texts take more than
-        1/MEMORY_DIVISOR of the free memory; the texts stay.
-        """
-        for text, new in zip(self._texts, gained, strict=True):
-            text += new.encode("utf-8", "surrogatepass")
-        if self._most is not None and max(map(len, self._texts)) > self._most:
-            raise OutOfMemory(
-                f"out of memory: {len(self._texts):,} texts of {self._most:,} bytes wait until "
-                "they are complete; use a smaller `length` or `n`"
-            )
-
-    def text(self, number: int) -> str:
-        """One of the texts, as far as it has been written."""
-        return self._texts[number].decode("utf-8", "surrogatepass")
 
 
 class Writing:
@@ -161,15 +133,16 @@ class Writing:
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
         """The pieces of one prompt's samples. begin: what each shows of the prompt."""
         n, growing = len(samples.stopped), 0  # the sample that is shown while it grows
-        held = GrowingTexts(n) if self._holds else None
+        held = [StringIO() for _ in range(n)]  # whole texts
 
         def whole(number: int) -> str:
-            return DIVIDER + begin + (held.text(number) if held else "")
+            return DIVIDER + begin + held[number].getvalue()
 
         try:
             for gained in samples:
-                if held:
-                    held.add(gained)
+                if self._holds:
+                    for text, more in zip(held, gained, strict=True):
+                        text.write(more)
                 yield gained[growing]
                 if self.failures:
                     break
@@ -183,9 +156,9 @@ class Writing:
             if self.failures and ended == "length":
                 ended = "interrupted"
             self.ended.append(ended)
-            if held:
-                text = held.text(number)
-                self.samples.append(Sample(samples.prompt, text, samples.seed, ended))
+            if self._holds:
+                new = held[number].getvalue()
+                self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
 
 
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:
@@ -264,61 +237,38 @@ def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> 
     """For each text, its longest passage that stands in the other text (the first, if several are
     as long); empty if none does.
     """
-    search = _Search(texts, other, vocabulary)
+    hashed, whole = [_Hashes(vocabulary.encode(text)) for text in texts], _Hashes(other)
 
-    def longest(number: int) -> int:
-        lengths = range(1, len(texts[number]) + 1)
-        return bisect_left(lengths, True, key=lambda length: not search.copies(length)[number])
-
-    return [search.copies(longest(number))[number] for number in range(len(texts))]
-
-
-class _Search:
-    """Searches one text for passages of several other texts."""
-
-    def __init__(self, texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> None:
-        self._texts = texts
-        self._hashes = [_Hashes(vocabulary.encode(text)) for text in texts]
-        self._other = _Hashes(other)
-        self._copies = {0: [Copy()] * len(texts)}
-
-    def copies(self, length: int) -> list[Copy]:
-        """For each text, its first passage of this length that stands in the other, or an empty
-        one.
-        """
-        if length not in self._copies:
-            self._copies[length] = self._search(length)
-        return self._copies[length]
-
-    def _search(self, length: int) -> list[Copy]:
-        hashed = [text.of(0, text.count(length), length) for text in self._hashes]
-        wanted = np.unique(np.concatenate(hashed))
+    @cache
+    def copies(length: int) -> list[Copy]:
+        """For each text, its first passage of this length that stands in the other."""
+        if not length:
+            return [Copy()] * len(texts)
+        hashes = [text.of(0, text.count(length), length) for text in hashed]
+        wanted = np.unique(np.concatenate(hashes))
         first, times = np.zeros((2, len(wanted)), np.int64)
-        count = self._other.count(length)
-        for begin in range(0, count, CHUNK):
-            hashes = self._other.of(begin, min(begin + CHUNK, count), length)
-            numbers = wanted.searchsorted(hashes).clip(max=len(wanted) - 1)
-            places = (wanted[numbers] == hashes).nonzero()[0]
+        for begin, chunk in whole.chunks(length):
+            numbers = wanted.searchsorted(chunk).clip(max=len(wanted) - 1)
+            places = (wanted[numbers] == chunk).nonzero()[0]
             new, where, counts = np.unique(numbers[places], return_index=True, return_counts=True)
             first[new] = np.where(times[new], first[new], begin + places[where])
             times[new] += counts
-        copies = []
-        for number, hashes in enumerate(hashed):
-            at = wanted.searchsorted(hashes)
-            copies.append(self._first(number, length, first[at], times[at]))
-        return copies
+        passages = []
+        for number, text in enumerate(texts):
+            at, copy = wanted.searchsorted(hashes[number]), Copy()
+            for start in times[at].nonzero()[0][:1].tolist():
+                place, passage = int(first[at[start]]), slice(start, start + length)
+                same = whole.ids[place : place + length]
+                if np.array_equal(hashed[number].ids[passage], same):  # hashes are no proof
+                    copy = Copy(text[passage], start, place, int(times[at[start]]))
+            passages.append(copy)
+        return passages
 
-    def _first(self, number: int, length: int, first: Ids, times: Ids) -> Copy:
-        """A text's first passage that stands in the other. first, times: where and how often each
-        of its passages does.
-        """
-        for start in times.nonzero()[0][:1].tolist():
-            at = int(first[start])
-            passage = self._hashes[number].ids[start : start + length]
-            if np.array_equal(passage, self._other.ids[at : at + length]):  # hashes are no proof
-                text = self._texts[number][start : start + length]
-                return Copy(text, start, at, int(times[start]))
-        return Copy()
+    def longest(number: int) -> int:
+        lengths = range(1, len(texts[number]) + 1)
+        return bisect_left(lengths, True, key=lambda length: not copies(length)[number])
+
+    return [copies(longest(number))[number] for number in range(len(texts))]
 
 
 class Passages:
@@ -326,13 +276,10 @@ class Passages:
 
     def __init__(self, text: Ids, length: int) -> None:
         hashes, self.length = _Hashes(text), length
-        count = hashes.count(length)
-        parts = [
-            hashes.of(begin, min(begin + CHUNK, count), length) for begin in range(0, count, CHUNK)
-        ]
+        parts = [chunk for _, chunk in hashes.chunks(length)]
         self._known = np.concatenate([*parts, np.array([2**64 - 1], np.uint64)])
         self._known.sort()
-        self._powers = _power(BASE, np.arange(1, length + 1)) if count else None
+        self._powers = _power(BASE, np.arange(1, length + 1)) if parts else None
 
     def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
         """(kinds,) whether each id, written after these, would complete a passage."""
@@ -360,6 +307,12 @@ class _Hashes:
     def count(self, length: int) -> int:
         """The number of passages of this length."""
         return max(0, len(self.ids) - length + 1)
+
+    def chunks(self, length: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+        """The hashes of all passages of this length, in parts, each with where it begins."""
+        count = self.count(length)
+        for begin in range(0, count, CHUNK):
+            yield begin, self.of(begin, min(begin + CHUNK, count), length)
 
     def of(self, begin: int, end: int, length: int) -> npt.NDArray[np.uint64]:
         """The hashes of the passages of this length that begin at begin … end − 1."""

@@ -47,9 +47,6 @@ FAMILIES = (
     *("WenQuanYi Zen Hei", "Noto Sans Symbols", "Noto Sans Symbols 2", "Segoe UI Symbol"),
 )
 _SETTINGS: dict[str, Any] = {
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.5,
     "figure.constrained_layout.use": True,
     "figure.dpi": DPI,
     "figure.titlesize": 8,
@@ -57,14 +54,7 @@ _SETTINGS: dict[str, Any] = {
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
     "svg.fonttype": "path",  # outlines: the picture does not depend on installed fonts
     "svg.hashsalt": "gptx",
-    "text.color": INK,
     "text.parse_math": False,  # shows a $ as it is
-    "xtick.color": GREY,
-    "xtick.labelcolor": INK,
-    "xtick.major.size": 1.5,
-    "ytick.color": GREY,
-    "ytick.labelcolor": INK,
-    "ytick.major.size": 1.5,
 }
 
 

@@ -148,7 +148,8 @@ class Result:
 
     def to_csv(self) -> str:
         """The rows as CSV; without rows, the record as one row."""
-        return to_csv(self)
+        names, rows = table_of(self)
+        return csv_text([names, *round_floats(rows)])
 
     def to_pandas(self) -> Any:
         """The rows as a pandas.DataFrame; without rows, the record as one row. Raises ImportError
@@ -237,12 +238,6 @@ def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:
     rows = [values_of(row) for row in result.rows] or [result.record()]
     names = list(rows[0])
     return names, [[row[name] for name in names] for row in rows]
-
-
-def to_csv(result: Result) -> str:
-    """A CSV line with the names, and one for each row; a cell is empty if its value is unknown."""
-    names, rows = table_of(result)
-    return csv_text([names, *round_floats(rows)])
 
 
 def named_form(path: Path, forms: Sequence[str]) -> Any:

@@ -161,20 +161,6 @@ def test_first_of_several_samples_is_written_as_it_grows(
     assert (answer.code, len(answer.out.strip())) == (1, len("the") + 8)
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_samples_that_outgrow_the_memory_are_written_as_far_as_they_are(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr("gpt.reading.writing.available_memory", lambda: 8 * 2 * 100)
-    answer = gptx(*SAMPLE, "the", "-n", "2", "--length", str(10**12), "--device", "cpu", *form)
-    advice = "2 texts of 100 bytes wait until they are complete; use a smaller --length or -n"
-    assert (answer.code, answer.err) == (8, f"gptx: error: out of memory: {advice}\n")
-    texts = answer.out.removesuffix("\n").split("\n---\n")
-    if form:
-        texts = [json.loads(line)["text"] for line in answer.out.splitlines()]
-    assert [len(text) for text in texts] in ([103, 104], [104, 104])
-
-
 def test_huge_length_is_refused_and_the_largest_allowed_starts(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,27 +101,6 @@ def test_every_measure_equals_plain_loops(trained: TrainedGPT) -> None:
             assert measures[name].uniform == pytest.approx(even, abs=1e-12)
 
 
-def test_the_strength_of_induction_counts_from_the_weight_at_its_distances(
-    trained: TrainedGPT,
-) -> None:
-    texts = texts_of(trained, "the cat sat on", "no rat, no mat!", "at")
-    measure = by_name(measure_heads(texts))["induction"]
-    for layer, head in np.ndindex(2, 2):
-        at: dict[int, list[float]] = {}
-        for _, weights in texts:
-            matrix = weights[layer][head]
-            for i in range(len(matrix)):
-                for j in range(i + 1):
-                    at.setdefault(i - j, []).append(float(matrix[i][j]))
-        distances = [[i - key for i, key in completions(ids.tolist())] for ids, _ in texts]
-        means = [np.mean([np.mean(at[n]) for n in of_text]) for of_text in distances if of_text]
-        least = max(float(np.mean(means)), measure.uniform_values[layer, head])
-        value, error = measure.values[layer, head], measure.errors[layer, head]
-        expected = (value - least) / (1 - least) if value - 3 * error > least else 0
-        assert measure.strength is not None
-        assert measure.strength[layer, head] == pytest.approx(expected, abs=1e-6)
-
-
 def test_weight_n_back_equals_plain_loops(trained: TrainedGPT) -> None:
     texts = texts_of(trained, "the cat sat on", "no rat, no mat!", "the cat.")
     measure = by_name(measure_heads(texts))["back"]

@@ -135,14 +135,6 @@ def test_patching_a_heads_context_equals_its_ablation(trained: TrainedGPT, how: 
         assert found.values[layer, head] == pytest.approx(rise, rel=1e-4, abs=1e-7)
 
 
-@pytest.mark.parametrize("N", [2, 3, 10])
-def test_each_window_gets_another_one(N: int) -> None:
-    for seed in range(5):
-        others = other_windows(N, seed)
-        assert sorted(others) == list(range(N))
-        assert (others != np.arange(N)).all()
-
-
 def test_a_function_gets_all_texts_and_an_array_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, ids = random_reader(), ids_of()
     context = ActivationPlan(reader, ids, "context", 0).read()["context", 0]
