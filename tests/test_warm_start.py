@@ -19,7 +19,6 @@ from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.preparing import Texts, begin_run
 from gpt.interface.trained import find_model
 from gpt.model import GPT, initialise, start_from
-from gpt.storage.manifest import TrainedText
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\n" * 30
@@ -41,11 +40,9 @@ def child_of(parent: Any, folder: Path, text: str = HUNGARIAN, **options: Any) -
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"position": "learned", "tied": True, "bias": True},
         {"feed_forward": False, "position": "none", "attention": "heads"},
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("added", [0, 300])
 def test_known_characters_keep_their_logits_and_new_ones_get_little_probability(
@@ -172,13 +169,6 @@ def test_card_runs_and_config_name_the_parent(gptx: Gptx, home: Path) -> None:
     assert gptx("train", "--config", "checkpoints/hu-1/config.toml").code == 0
     models = [gpt.load(home / "checkpoints" / name).stored for name in ("hu-1", "hu-2")]
     assert models[0].digest == models[1].digest
-
-
-def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path: Path) -> None:
-    alone = Path(shutil.copy(tiny.path / MODEL, tmp_path / "alone.safetensors"))
-    child = child_of(alone, tmp_path)
-    assert child.parent is not None
-    assert child.parent.texts == (TrainedText("alone.safetensors"),)
 
 
 def start_on(folder: Path, parent: Path) -> Any:

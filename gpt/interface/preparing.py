@@ -136,7 +136,8 @@ def begin_run(
     check_tracker(options.log)
     parent = None
     if options.init_from is not None:
-        parent = open_parent(options.init_from, options.checkpoints)
+        find = partial(find_model, options.checkpoints, options.init_from)
+        parent = ranks.share_result(find, _place_of, read_checkpoint)
         asked = with_layout(asked, parent.stored)
     recipe = _recipe(options, asked, texts)
     asked, preset = {**asked, **recipe}, options.preset or "default"
@@ -304,13 +305,6 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})
     return Sampled(step, text)
-
-
-def open_parent(place: str, checkpoints: Path) -> TrainedGPT:
-    """The model at a place that `find_model` accepts, on all ranks. Raises CheckpointError,
-    ConfigError.
-    """
-    return ranks.share_result(partial(find_model, checkpoints, place), _place_of, read_checkpoint)
 
 
 def _place_of(parent: TrainedGPT) -> str:

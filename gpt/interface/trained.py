@@ -383,7 +383,7 @@ class TrainedGPT:
         return text
 
     def example(self, length: int = 12) -> str:
-        """An example text: the first long line of the validation split, cut between words."""
+        """The first long line of the validation split, cut between words."""
         return self.stored.example(length)
 
     @takes(HeadsCall)
@@ -598,9 +598,9 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
         checkpoint = Checkpoint.open(path)
     elif os.path.isdir(path):
         checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
+    elif all_runs(path.parent):
+        checkpoint = find_run(path.parent, path.name).at(step)  # names the most similar run
     else:
-        if all_runs(path.parent):
-            find_run(path.parent, path.name)  # raises an error that names the most similar run
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     return TrainedGPT(checkpoint.model(), checkpoint)
 

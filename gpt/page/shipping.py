@@ -40,7 +40,9 @@ def config_record(config: ModelConfig) -> dict[str, Any]:
 def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
     """A model as the page reads it. ids: the text that gives the mean outputs of heads."""
     tensors = rounded(stored.tensors, bits)
-    reader = Reader(stored.config, {name: as_float32(each) for name, each in tensors.items()})
+    reader = Reader(
+        stored.config, {name: array.astype(np.float32) for name, array in tensors.items()}
+    )
     windows = spread_windows(ids, stored.config.block_size, WINDOWS)
     means = mean_contexts(reader, windows)
     return {
@@ -62,11 +64,6 @@ def smallest_bits(stored: StoredModel) -> Bits:
 def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
     """The tensors as the file stores them."""
     return {name: array.astype(f"<f{bits // 8}") for name, array in tensors.items()}
-
-
-def as_float32(array: npt.NDArray[Any]) -> Array:
-    """The same numbers."""
-    return array.astype(np.float32)
 
 
 def compressed(tensors: Tensors) -> str:

@@ -50,7 +50,7 @@ def test_python_and_command_measure_the_same_with_and_without_the_text(
     (home / "corpus.txt").rename(home / "elsewhere.txt")
     answer = gptx("heads", "--run", "corpus-1", "--data", "nowhere", "--json")
     (home / "elsewhere.txt").rename(home / "corpus.txt")
-    assert "measuring on the start of the validation split, stored in the model file" in answer.err
+    assert "measuring on the validation split's first" in answer.err
     start = gpt.load(run.path / f"step-{run.stored.step:08}" / "model.safetensors").heads()
     record = json.loads(answer.out)
     assert record["text"] == start.text == "the validation split's first 306 characters"

@@ -215,7 +215,6 @@ def shared_tuples(levels: int) -> bytes:
     [
         b"cos\nsystem\n(S'touch ran'\ntR.",
         b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x09touch ran\x85R.",
-        b"\x82\x01.",  # a function of the extension registry
         b"\x96\x00\x00\x00\x00\x02\x00\x00\x00.",  # 8 GiB
         b"}r\xff\xff\xff\x7f.",  # place 2^31 of a table
         shared_tuples(60),  # 2^60 hashes
@@ -310,9 +309,7 @@ for _ in range(99):
     [
         ({"n_layer": 3}, "it has no transformer.h.2.ln_1.weight"),
         ({"n_layer": NESTED}, "n_layer: "),
-        ({"n_embd": 2 * 10**6}, "of the shape (16, 2000000)"),
         ({"n_embd": 9}, "n_embd: 9 does not divide into n_head=2 heads"),
-        ({"n_head": True}, "n_head: True is not a whole number"),
         ({"dropout": float("nan")}, "dropout: "),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

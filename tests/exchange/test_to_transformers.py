@@ -25,13 +25,9 @@ from tokenizers import Tokenizer
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is downloaded
 
 import gpt
-from gpt.config import ModelConfig
-from gpt.config.fields import options_of
-from gpt.config.train import PRESETS, preset_values
 from gpt.errors import ConfigError
 from gpt.exchange.to_transformers import (
     ACTIVATIONS,
-    config_json,
     export,
     tokenizer_json,
 )
@@ -79,15 +75,6 @@ def test_logits_in_transformers_equal_ours(
     ours = model.reader.logits(model.reader.forward(ids))
     assert np.abs(ours).max() > 0.5
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("name", PRESETS)
-def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
-    fields = options_of(ModelConfig)
-    options = {name: it for name, it in preset_values(name, device).items() if name in fields}
-    kind = "gpt2" if name == "classic" else "gpt_neox"
-    assert config_json(ModelConfig(vocab_size=3, **options))["model_type"] == kind
 
 
 @pytest.mark.parametrize(

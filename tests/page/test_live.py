@@ -28,7 +28,6 @@ from gpt.vocabulary import Vocabulary
 
 #: Models with random weights.
 KINDS: dict[str, dict[str, Any]] = {
-    "default": {},
     "classic": {"position": "learned", "activation": "gelu", "bias": True, "tied": True},
     "wide": {"activation": "relu2", "n_embd": 64, "n_head": 4},
 }
@@ -122,14 +121,12 @@ def test_the_page_proves_the_logits_of_the_weights_in_the_file(
 def test_damage_is_refused(script: JavaScript, run: TrainedGPT) -> None:
     record, random = record_of(run), np.random.default_rng(2)
     data = base64.b64decode(record["tensors"])
-    for place in [12, len(data) - 1, *random.integers(10, len(data), 10)]:
+    for place in [12, len(data) - 1, *random.integers(10, len(data), 4)]:
         changed = bytearray(data)
         changed[place] ^= 1 << int(random.integers(8))
         damaged = record | {"tensors": base64.b64encode(changed).decode()}
         with pytest.raises(JavaScriptError, match="damaged: its bytes do not match their checksum"):
             script("prove", damaged)
-    with pytest.raises(JavaScriptError, match="damaged: it has too few or too many numbers"):
-        script("prove", record | {"manifest": record["manifest"][1:]})
     probe = record["probe"]
     weight = run.stored.tensors["blocks.0.attention.qkv.weight"].copy()
     weight.flat[np.abs(weight).argmax()] *= 1.5
