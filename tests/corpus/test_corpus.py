@@ -6,18 +6,18 @@ import codecs
 import io
 import itertools
 import os
+import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TEXT, corpus_of, sources_of
+from conftest import TEXT, corpus_of, manifest_of, sources_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import TrainConfig
 from gpt.corpus import corpus as module
 from gpt.corpus import sources as texts
 from gpt.corpus.corpus import (
@@ -34,7 +34,6 @@ from gpt.corpus.corpus import (
 from gpt.corpus.sources import CODE_POINTS, JoinedText, measure_text, no_progress
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
-from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import Vocabulary, code_points, unix_lines
 
 PIPE = io.BytesIO()
@@ -202,30 +201,6 @@ def test_the_name_of_an_order_does_not_change_between_releases() -> None:
     assert division == SplitOrder(5, 0, (3, 9), "87a800bbe5086e37")
 
 
-def moved(division: SplitOrder) -> list[int]:
-    """The positions that are moved to the end."""
-    pairs = zip(*[iter(division.borders)] * 2, strict=True)
-    return [place for first, last in pairs for place in range(first, last)]
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=30), st.integers(2, 9))
-def test_every_nth_text_validates(lengths: list[int], every: int) -> None:
-    starts = [0, *itertools.accumulate(lengths)]
-    texts = [list(range(*ends)) for ends in itertools.pairwise(starts)]
-    texts = [text for text in texts if text]  # empty texts do not count
-    assume(len(texts) >= 2)
-    if len(texts) < every:
-        with pytest.raises(TextError, match=rf"^`split='every:{every}'`: there are {len(texts)} "):
-            choose_split(starts, len(lengths), every)
-        return
-    division = choose_split(starts, len(lengths), every)
-    val = [place for n, text in enumerate(texts) if (n + 1) % every == 0 for place in text]
-    train = [place for n, text in enumerate(texts) if (n + 1) % every for place in text]
-    assert moved(division) == val
-    assert (division.boundary, division.block) == (len(train), 0)
-
-
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 3000), st.integers(2, 9), st.integers(1, 40), st.integers(9, 50))
 def test_every_nth_block_of_a_single_text_validates(
@@ -244,7 +219,8 @@ def test_every_nth_block_of_a_single_text_validates(
     assert characters // block <= most + most // 2 or block == 1
     val = [place for place in range(characters) if (place // block + 1) % every == 0]
     train = [place for place in range(characters) if (place // block + 1) % every]
-    assert moved(division) == val
+    pairs = zip(*[iter(division.borders)] * 2, strict=True)
+    assert [place for first, last in pairs for place in range(first, last)] == val
     assert division.boundary == len(train)
 
 
@@ -273,20 +249,6 @@ def test_vocabulary_grows_by_the_new_characters(before: str, text: str, val: str
     np.testing.assert_array_equal(table_again, table)
 
 
-@pytest.mark.parametrize("what", ["file", "pipe", "link to a device"])
-def test_a_data_folder_that_is_none_is_one_error(tmp_path: Path, what: str) -> None:
-    data, source = tmp_path / "data", tmp_path / "text.txt"
-    source.write_text(TEXT)
-    if what == "file":
-        data.write_text("a file")
-    elif what == "pipe":
-        os.mkfifo(data)
-    else:
-        data.symlink_to("/dev/zero")
-    with pytest.raises(StorageError, match=r"^cannot write "):
-        read_corpus([str(source)], data, io.BytesIO())
-
-
 def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     corpus_of(TEXT, tmp_path)
@@ -297,6 +259,12 @@ def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
     assert {path.suffix for path in data.iterdir()} == {".ids", ".json"}
 
 
+def test_a_data_folder_that_is_a_file_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(StorageError, match=r"^cannot write "):
+        corpus_of(TEXT, tmp_path)
+
+
 @pytest.fixture
 def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a text in it; its data folder."""
@@ -305,50 +273,17 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def begun(identity: CorpusId) -> Manifest:
-    """A run on TEXT, known as `identity`."""
-    characters = "".join(sorted(set(TEXT)))
-    return Manifest(
-        step=0,
-        model=ModelConfig(vocab_size=len(characters)),
-        train=TrainConfig(),
-        preset="default",
-        vocabulary=Vocabulary(characters),
-        corpus=identity,
-        seconds=0.0,
-        running=(0.0, 0),
-    )
-
-
-def emptied(data: Path) -> None:
-    """Deletes what was encoded."""
-    for path in data.iterdir():
-        path.unlink()
-
-
-def test_a_run_uses_its_encoded_corpus_even_if_the_text_has_changed(working: Path) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    assert find_corpus(begun(identity), (), working, PIPE).notes == ()
-    for change in (lambda: Path("book.txt").write_text("edited"), Path("book.txt").unlink):
-        change()
-        found = find_corpus(begun(identity), (), working, PIPE)
-        assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
-
-
-def test_resume_encodes_a_missing_corpus_again(working: Path) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    emptied(working)
-    found = find_corpus(begun(identity), (), working, PIPE)
-    assert (found.vocabulary.decode(found.ids), found.identity) == (TEXT, identity)
-    emptied(working)
+def test_a_run_finds_its_text_encoded_or_else_encodes_it_again(working: Path) -> None:
+    corpus = read_corpus(["book.txt"], working, PIPE)
+    run = manifest_of(corpus)
     Path("book.txt").rename("moved.txt")
-    assert (
-        find_corpus(begun(identity), ["moved.txt"], working, PIPE).identity.digest
-        == identity.digest
-    )
-    emptied(working)
+    found = find_corpus(run, (), working, PIPE)
+    assert (text_of(found), found.identity, found.notes) == (TEXT, corpus.identity, ())
+    shutil.rmtree(working)
     with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
-        find_corpus(begun(identity), (), working, PIPE)
+        find_corpus(run, (), working, PIPE)
+    again = find_corpus(run, ["moved.txt"], working, PIPE)
+    assert again.identity.digest == corpus.identity.digest
 
 
 @pytest.mark.parametrize(
@@ -356,38 +291,33 @@ def test_resume_encodes_a_missing_corpus_again(working: Path) -> None:
 )
 def test_resume_finds_the_same_validation_split(working: Path, options: dict[str, Any]) -> None:
     Path("other.txt").write_text(TEXT[:500])
-    config = TrainConfig(**options)
-    names = ["book.txt", "book.txt", "book.txt"]
+    config, names = TrainConfig(**options), ["book.txt", "book.txt", "book.txt"]
     first = read_corpus(names, working, PIPE, config=config)
     train, val = (part.tolist() for part in first.split(0.1, 4))
     assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
-    run = replace(begun(first.identity), train=config, vocabulary=first.vocabulary)
-    stored = replace(run, model=ModelConfig(vocab_size=len(run.vocabulary)))
-    for forget in (False, True):  # from what is encoded; from the texts
-        if forget:
-            emptied(working)
-        found = find_corpus(stored, (), working, PIPE)
+    for _ in ("from what is encoded", "from the texts"):
+        found = find_corpus(manifest_of(first, options), (), working, PIPE)
         assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]
         assert found.identity == first.identity
+        shutil.rmtree(working)
 
 
 @pytest.mark.parametrize("names", [(), ("book.txt",)])
 def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) -> None:
-    identity = read_corpus(["book.txt"], working, PIPE).identity
-    emptied(working)
+    run = manifest_of(read_corpus(["book.txt"], working, PIPE))
+    shutil.rmtree(working)
     Path("book.txt").write_text(TEXT + "!")
     with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text") as caught:
-        find_corpus(begun(identity), names, working, PIPE)
+        find_corpus(run, names, working, PIPE)
     assert caught.value.exit_code == 3
 
 
 def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:
-    identity = read_corpus(["-"], working, io.BytesIO(TEXT.encode())).identity
-    assert not list(working.glob(".spool*"))
-    found = find_corpus(begun(identity), (), working, PIPE)
-    assert found.vocabulary.decode(found.ids) == TEXT
-    emptied(working)
+    corpus = read_corpus(["-"], working, io.BytesIO(TEXT.encode()))
+    run = manifest_of(corpus)
+    assert text_of(find_corpus(run, (), working, PIPE)) == TEXT
+    shutil.rmtree(working)
     with pytest.raises(TextError, match=r"^the corpus came through a pipe and is no longer in "):
-        find_corpus(begun(identity), (), working, PIPE)
-    again = find_corpus(begun(identity), ["-"], working, io.BytesIO(TEXT.encode()))
-    assert again.identity == identity
+        find_corpus(run, (), working, PIPE)
+    again = find_corpus(run, ["-"], working, io.BytesIO(TEXT.encode()))
+    assert again.identity == corpus.identity
