@@ -1,7 +1,5 @@
-"""Characters <-> ids. A vocabulary is the sorted set of a corpus's characters.
-
-If a model starts from another model's weights, its vocabulary begins with the vocabulary of that
-model. Text is never normalised: decoding the ids of a text gives the same text.
+"""Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, after those of the
+model whose weights a run starts with. Decoding the ids of a text gives the same text.
 """
 
 from __future__ import annotations

@@ -10,17 +10,16 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Killed(BaseException):
     """No operation comes after this."""
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation: its name, the path below the root, and the new name or the number of bytes."""
 
     name: str
@@ -52,8 +51,6 @@ class Disk:
 
     def _below(self, path: Any, dir_fd: int | None = None) -> str | None:
         """The path from the root, if it lies below it."""
-        if isinstance(path, int):
-            return None
         text = os.fsdecode(path)
         if dir_fd is not None:
             text = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), text)
@@ -119,14 +116,9 @@ class Disk:
         else:
             self._do(Operation(name, below), real)
 
-    def _mkdir(self, path: Any, *rest: Any, **options: Any) -> None:
-        self._of_path("mkdir", path, *rest, **options)
-
-    def _unlink(self, path: Any, **options: Any) -> None:
-        self._of_path("unlink", path, **options)
-
-    def _rmdir(self, path: Any, **options: Any) -> None:
-        self._of_path("rmdir", path, **options)
+    _mkdir = partialmethod(_of_path, "mkdir")
+    _unlink = partialmethod(_of_path, "unlink")
+    _rmdir = partialmethod(_of_path, "rmdir")
 
     def _rename(self, source: Any, target: Any) -> None:
         old, new = self._below(source), self._below(target)
@@ -140,13 +132,6 @@ class Disk:
 
 
 _NAMES = ("open", "write", "fsync", "close", "mkdir", "unlink", "rmdir", "rename", "replace")
-
-
-def operations(root: Path, action: Callable[[], int | None]) -> list[Operation]:
-    """The operations of the action without a fault. The action runs in this process."""
-    with Disk(root).watching() as disk:
-        assert action() == 0
-    return disk.log
 
 
 def fault_points(log: list[Operation]) -> Iterator[tuple[int, str]]:

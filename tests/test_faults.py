@@ -6,7 +6,6 @@ continues to the same weights as an undisturbed run.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import TEXT, corpus_of, manifest_of
 from conftest import resume as resume_from
-from faults import Disk, Killed, fault_points, operations, unflushed
+from faults import Disk, Killed, fault_points, unflushed
 
 from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
@@ -28,7 +27,7 @@ from gpt.training.trainer import Job, Trainer
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")
 
 SMALL = {"n_layer": 1, "n_head": 1, "n_embd": 4, "block_size": 8, "dropout": 0.1}
-STEPS, INTERVAL = 8, 2
+STEPS = 8
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -37,26 +36,16 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def restore(copy: Path, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(copy, folder)
-
-
-def weights(run: Run) -> tuple[bytes, bytes]:
-    """The state after training: model and optimizer."""
+def outcome(run: Run) -> object:
+    """Model and optimizer after training, and every evaluation's step and loss."""
     path = run.last().path
-    return (path / MODEL).read_bytes(), (path / STATE).read_bytes()
-
-
-def story(run: Run) -> list[tuple[int, float]]:
-    """Every evaluation: step and loss."""
-    return [(record["step"], record["val_loss"]) for record in run.records("metrics")]
+    story = [(record["step"], record["val_loss"]) for record in run.records("metrics")]
+    return (path / MODEL).read_bytes(), (path / STATE).read_bytes(), story
 
 
 def resume(run: Run, corpus: Corpus) -> Trainer:
     """Resumes from the newest whole checkpoint, like `gptx train --resume`."""
-    commit, _ = run.last_undamaged()
-    return resume_from(run, corpus, commit)
+    return resume_from(run, corpus, run.last_undamaged()[0])
 
 
 def advance(trainer: Trainer, step: int) -> Iterator[Event]:
@@ -79,22 +68,16 @@ def status(action: Callable[[], object]) -> int | None:
     return 0
 
 
-def finish(events: Iterator[Event]) -> int | None:
-    """Trains to the end; see `status`."""
-    return status(lambda: [*events])
-
-
 @dataclass
 class Training:
     """A corpus, and the result of an undisturbed run on it."""
 
     corpus: Corpus
-    weights: tuple[bytes, bytes]
-    story: list[tuple[int, float]]
     folder: Path
+    outcome: object = None
 
     def start(self, name: str) -> Trainer:
-        train = {"steps": STEPS, "eval_interval": INTERVAL}
+        train = {"steps": STEPS, "eval_interval": 2}
         manifest = manifest_of(self.corpus, train, **SMALL)
         return Trainer(new_run(self.folder, name, name), Job(self.corpus, manifest))
 
@@ -108,26 +91,17 @@ class Training:
         assert commit.manifest.step in newest
         if not warnings:
             run.at().verify()
-        assert finish(resume(run, self.corpus).events()) == 0
-        assert weights(run) == self.weights
-        assert story(run) == self.story
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """Nothing is flushed to the real disk, which would take most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+        assert status(lambda: [*resume(run, self.corpus).events()]) == 0
+        assert outcome(run) == self.outcome
 
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("faults")
-    made = Training(corpus_of(TEXT, folder), (b"", b""), [], folder / "checkpoints")
+    made = Training(corpus_of(TEXT, folder), folder / "checkpoints")
     trainer = made.start("unbroken")
-    assert finish(trainer.events()) == 0
-    made.weights, made.story = weights(trainer.run), story(trainer.run)
+    assert status(lambda: [*trainer.events()]) == 0
+    made.outcome = outcome(trainer.run)
     return made
 
 
@@ -139,11 +113,14 @@ def every_fault(
     """Runs the action that `make` returns once with each fault, each time on a fresh folder."""
     start = folder.with_name(f".{folder.name}")
     shutil.copytree(folder, start)
-    log = operations(folder, make())
-    assert unflushed(log) == []
+    action = make()
+    with Disk(folder).watching() as disk:
+        assert action() == 0
+    assert unflushed(disk.log) == []
     checked = set[tuple[int | None, str]]()
-    for number, fault in fault_points(log):
-        restore(start, folder)
+    for number, fault in fault_points(disk.log):
+        shutil.rmtree(folder)
+        shutil.copytree(start, folder)
         action = make()
         with Disk(folder, number, fault).watching():
             ended = action()
@@ -154,7 +131,7 @@ def every_fault(
             try:
                 check(ended)
             except BaseException as error:
-                raise AssertionError(f"{fault} at {number}: {log[number]}") from error
+                raise AssertionError(f"{fault} at {number}: {disk.log[number]}") from error
     assert checked
 
 
@@ -174,7 +151,7 @@ def test_fault_in_a_save_and_rotation(training: Training) -> None:
 
     def make() -> Callable[[], int | None]:
         events = advance(resume(trainer.run, training.corpus), STEPS)
-        return lambda: finish(events)
+        return lambda: status(lambda: [*events])
 
     every_fault(trainer.run.path, make, expecting(training, trainer.run, {6}, STEPS, 6))
 
@@ -184,12 +161,12 @@ def test_fault_in_saving_a_step_again_with_its_evaluation(training: Training) ->
     trainer = training.start("again")
     events = advance(trainer, STEPS)
     trainer.stop("SIGTERM")
-    assert finish(events) == 0
+    assert status(lambda: [*events]) == 0
     assert trainer.run.last().manifest.val_loss is None
 
     def make() -> Callable[[], int | None]:
         events = resume(trainer.run, training.corpus).events()
-        return lambda: finish(events)
+        return lambda: status(lambda: [*events])
 
     every_fault(trainer.run.path, make, expecting(training, trainer.run, {6}, STEPS, STEPS))
 
@@ -202,7 +179,7 @@ def test_fault_in_setting_aside_a_damaged_step_and_rewriting_log_lines_at_resume
     """
     trainer = training.start("logged")
     next(advance(trainer, STEPS))
-    assert (len(story(trainer.run)), trainer.run.last().manifest.step) == (4, 6)
+    assert (len(trainer.run.records("metrics")), trainer.run.last().manifest.step) == (4, 6)
     last = trainer.run.last().path
     shutil.copytree(last, last.with_name(step_folder(7)))
 

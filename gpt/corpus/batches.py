@@ -17,9 +17,7 @@ BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 def windows(
     ids: Ids, starts: npt.NDArray[np.int64], block_size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later, of the windows of a text that begin at
-    these places.
-    """
+    """(B, T) inputs, and (B, T) targets one character later, of windows that begin at `starts`."""
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     release_pages(ids)
     return rows[:, :-1], rows[:, 1:]
@@ -70,10 +68,8 @@ def _epoch(
 def _begin_at_items(
     starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
 ) -> npt.NDArray[np.int64]:
-    """(B,) starts of windows, each moved to the next item, so that a window begins with one.
-
-    A start stays if no item begins within a window's length after it, so that long items are read
-    as a whole.
+    """(B,) starts of windows, each moved to the next item, if one begins within a window's length:
+    long items are read as a whole.
     """
     near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
     width = block_size - len(separator) + 1

@@ -1,12 +1,9 @@
 """The corpus of a command or a run: finds it, encodes it once and splits it.
 
 A text is read twice: the first pass counts its characters, the second writes their ids, if the text
-is still the same; the training split comes first, so training reads one array however the corpus is
-split. The ids are memory-mapped, and stored in `data` once, as NAME.ids and NAME.json, which
-verifies them. NAME is made of the text's digest and of a hash of what else determines the ids: an
-edited file is another corpus, and a run still uses the corpus it started with. Whoever opens the
-ids compares their checksum; if the record is missing or damaged, the text is encoded again. The
-memory needed does not grow with the text.
+is still the same. The ids are memory-mapped, so the memory needed does not grow with the text, and
+stored in `data` as NAME.ids and NAME.json, which has their checksum. NAME is a hash of all that
+determines the ids: an edited file is another corpus, and a run keeps the one it started with.
 """
 
 from __future__ import annotations
@@ -154,9 +151,7 @@ def find_encodings(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
 
 
 def release_pages(ids: Ids) -> None:
-    """Frees the pages of a memory-mapped file until they are read again, unless they are few.
-    Otherwise they count as memory of this process until the system needs them.
-    """
+    """Frees the pages of a memory-mapped file until they are read again, unless they are few."""
     mapped = getattr(ids, "_mmap", None)
     if mapped is not None and len(mapped) >= FEW and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

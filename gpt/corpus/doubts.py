@@ -63,20 +63,14 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
         for ids, record in find_encodings(data, text.digest):
             shared = int(len(ids) * (1 - text.val_fraction))
             learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
-    vocabulary = manifest.vocabulary
-    corpus = reopen_corpus(manifest.corpus, data, vocabulary)
-    if corpus is not None:
-        learned.append((vocabulary, corpus.parts(manifest.train.val_fraction)[0]))
+    if corpus := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
+        learned.append((corpus.vocabulary, corpus.parts(manifest.train.val_fraction)[0]))
     return learned
 
 
 def share_learned(text: str, learned: Learned) -> float:
     """The largest share of a text's known characters that is in one of these texts."""
-    if len(text) < SHORTEST:
-        return 0.0
-    return max(
-        (copied_share(known.encode(text, "skip"), ids) for known, ids in learned), default=0.0
-    )
+    return max((copied_share(known.encode(text, "skip"), ids) for known, ids in learned), default=0)
 
 
 def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
@@ -144,7 +138,10 @@ def doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     """The reasons to doubt the loss on the validation split of this corpus."""
     before, val = corpus.parts(train.val_fraction)
     share = copied(before, val, corpus.vocabulary)
-    nats = unlike(corpus.ids, len(corpus.vocabulary)) if train.split == "last" else 0.0
+    nats = 0.0  # by which the loss of 4-gram counting on the last tenth lies above the worst other
+    if train.split == "last" and len(corpus.ids) >= FEWEST_SCORED:
+        losses = losses_of_tenths(corpus.ids, len(corpus.vocabulary))
+        nats = float(losses[-1] - losses[:-1].max())
     return Doubts(
         copied=share if share > MOST_COPIED else 0.0, unlike=nats if nats > MOST_UNLIKE else 0.0
     )
@@ -170,16 +167,6 @@ def _sample(ids: Ids, most: int, pieces: int = PLACES) -> Ids:
     length = most // pieces
     starts = np.linspace(0, len(ids) - length, pieces).astype(int)
     return np.concatenate([ids[start : start + length] for start in starts])
-
-
-def unlike(ids: Ids, vocab_size: int) -> float:
-    """How many nats the loss of 4-gram counting on the last tenth lies above the worst other tenth;
-    0 for a text that is too short to say.
-    """
-    if len(ids) < FEWEST_SCORED:
-        return 0.0
-    losses = losses_of_tenths(ids, vocab_size)
-    return float(losses[-1] - losses[:-1].max())
 
 
 def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:

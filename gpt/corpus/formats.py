@@ -286,14 +286,10 @@ def note_of(head: str) -> str:
     """What a model would learn from a text that begins so, and what helps; "" if it is plain."""
     head = head[:SHOWN]
     if table := table_of(head):
-        learned = (
-            "names, braces, quotes and \\u2014" if table.kind == "JSON lines" else "all columns"
-        )
+        learned = "all columns" if table.delimiter else "names, braces, quotes and \\u2014"
         names = first_few(table.columns, MOST_COLUMNS, ", ")
-        return (
-            f"{table.kind}: {learned} would be learned; to learn from one column, use `column`: "
-            f"{names}"
-        )
+        would = f"{table.kind}: {learned} would be learned"
+        return f"{would}; to learn from one column, use `column`: {names}"
     for pattern, (kind, learned) in BEGINNINGS.items():
         if re.match(pattern, head.lstrip()):
             return f"{kind}: {learned} would be learned, too; to avoid this, extract its text first"
@@ -307,14 +303,11 @@ def read_column(lines: Iterable[str], table: Table | None, column: str, name: st
     if column not in table.columns:
         names = first_few(table.columns, MOST_COLUMNS, ", ")
         raise TextError(f"{name} has no column {column!r}; its columns are {names}")
-    read = _json_items if table.kind == "JSON lines" else _csv_items
-    is_empty = True
-    for item in read(lines, table, column, name):
-        if item.strip():
-            is_empty = False
-            yield item
-    if is_empty:
-        raise TextError(f"{name}: the column {column!r} is empty")
+    read = _csv_items if table.delimiter else _json_items
+    items = filter(str.strip, read(lines, table, column, name))
+    for first in items:
+        return chain((first,), items)
+    raise TextError(f"{name}: the column {column!r} is empty")
 
 
 def _csv_items(lines: Iterable[str], table: Table, column: str, name: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config.train import WindowOrder
-from gpt.corpus.batches import batch_starts, philox, windows
+from gpt.corpus.batches import batch_starts, windows
 from gpt.vocabulary import Ids
 
 
@@ -79,8 +79,3 @@ def test_epochs_differ_in_offset_and_order() -> None:
 def test_batches_equal_the_recorded_ones() -> None:
     starts = [batch(np.arange(1000), 1337, step, 6, 8)[0][:, 0].tolist() for step in (0, 1)]
     assert starts == [[585, 883, 142, 5, 54, 699], [762, 581, 190, 880, 344, 602]]
-
-
-def test_each_seed_step_and_purpose_has_its_own_random_stream() -> None:
-    keys = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (2**63 - 1, 2**40, 1)]
-    assert len({int(philox(*key).random_raw()) for key in keys}) == len(keys)

@@ -1,17 +1,19 @@
-"""Corpora: any UTF-8 text is encoded exactly and once, and split."""
+"""Corpora: any UTF-8 text is encoded exactly and once, split, and found again by its run."""
 
 from __future__ import annotations
 
 import codecs
-import errno
+import io
 import itertools
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TEXT, corpus_of, sources_of
+from conftest import TEXT, corpus_of, manifest_of, sources_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -24,13 +26,17 @@ from gpt.corpus.corpus import (
     build_vocabulary,
     choose_split,
     encode_corpus,
+    find_corpus,
+    read_corpus,
     reopen_corpus,
     write_ids,
 )
 from gpt.corpus.sources import CODE_POINTS, JoinedText, measure_text, no_progress
 from gpt.errors import StorageError, TextError
+from gpt.storage import files
 from gpt.vocabulary import Vocabulary, code_points, unix_lines
 
+PIPE = io.BytesIO()
 DELICATE = "\r\n\r\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
 CHUNKS = st.integers(4, 9)
 
@@ -96,31 +102,6 @@ def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> N
         encoded(tmp_path, *contents)
 
 
-def test_twenty_thousand_distinct_characters_work(tmp_path: Path) -> None:
-    text = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000))) * 2
-    corpus = encoded(tmp_path, text.encode())
-    assert (len(corpus.vocabulary), corpus.ids.dtype) == (20_000, np.dtype("u2"))
-    assert text_of(corpus) == text
-
-
-def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
-    a, b, c = sources_of(tmp_path, TEXT, "the cat.", "the cat.\n")
-    config = TrainConfig(split="2.txt")
-    corpus = encode_corpus([a, b], tmp_path / "data", None, config, [c])
-    for fraction in (0.1, 0.9):
-        train, val = (corpus.vocabulary.decode(part) for part in corpus.split(fraction, 8))
-        assert (train, val) == (TEXT + "the cat.\n", "the cat.\n")
-    assert corpus.identity.sources == ("0.txt", "1.txt")
-    assert corpus.identity.boundary == len(TEXT) + 9
-    # The same text with another split is a different corpus.
-    other = encode_corpus([a], tmp_path / "data", None, config, [b, c])
-    assert (other.identity.digest, other.identity.boundary) == (corpus.identity.digest, len(TEXT))
-    for each in (corpus, other):
-        opened = reopen_corpus(each.identity, tmp_path / "data", each.vocabulary)
-        assert opened is not None
-        assert opened.identity == each.identity
-
-
 def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     sources = sources_of(tmp_path, TEXT)
     corpus = encode_corpus(sources, tmp_path / "data", None, TrainConfig(split="every:4"))
@@ -129,23 +110,6 @@ def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     corpus.split(0.1, 18)
     with pytest.raises(TextError, match=r"^`split='every:N'`: blocks of 72 .* `block_size=18`, or"):
         corpus.split(0.1, 19)
-
-
-@pytest.mark.parametrize(("at", "split"), [(0.1, "last"), (0.8, "last"), (0.95, "every:3")])
-def test_an_interrupted_encoding_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float, split: str
-) -> None:
-    def impatient(share: float) -> None:
-        if share >= at:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(texts, "CHUNK", 100)
-    config = TrainConfig(split=split)
-    with pytest.raises(KeyboardInterrupt):
-        encode_corpus(
-            sources_of(tmp_path, TEXT), tmp_path / "data", None, config, progress=impatient
-        )
-    assert list((tmp_path / "data").glob("*")) == []
 
 
 @pytest.mark.parametrize(
@@ -168,31 +132,29 @@ def test_a_text_that_changes_between_the_readings_is_rejected(
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def spoil(path: Path, how: str) -> None:
-    """Damages a file."""
-    content = path.read_bytes()
-    if how == "gone":
-        path.unlink()
-    else:
-        flipped = bytes([content[0] ^ 3]) + content[1:]  # of ids: another character
-        made = {"flipped": flipped, "torn": content[:-1], "empty": b"", "longer": content + b"\0"}
-        path.write_bytes(made[how])
-
-
-@pytest.mark.parametrize(
-    ("part", "how"),
-    [
-        *(("ids", how) for how in ("flipped", "torn", "longer", "gone")),
-        *(("json", how) for how in ("flipped", "empty", "gone")),
-    ],
-)
-def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> None:
+@pytest.mark.parametrize("few", [7, module.FEW])
+@pytest.mark.parametrize("part", ["ids", "json"])
+@pytest.mark.parametrize("how", ["first", "last", "torn", "longer", "gone"])
+def test_damaged_encoding_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, how: str, few: int
+) -> None:
+    monkeypatch.setattr(module, "FEW", few)
     identity = corpus_of(TEXT, tmp_path).identity
     (path,) = (tmp_path / "data").glob(f"*.{part}")
-    spoil(path, how)
+    content = path.read_bytes()
+    path.unlink()
+    changed = {
+        "first": bytes([content[0] ^ 3]) + content[1:],  # of ids: another character
+        "last": content[:-1] + bytes([content[-1] ^ 3]),
+        "torn": content[:-1],
+        "longer": content + b"\0",
+    }
+    if how in changed:
+        path.write_bytes(changed[how])
     assert reopen_corpus(identity, tmp_path / "data", Vocabulary.from_text(TEXT)) is None
     corpus = corpus_of(TEXT, tmp_path)
     assert (text_of(corpus), corpus.identity) == (TEXT, identity)
+    assert reopen_corpus(identity, tmp_path / "data", Vocabulary.from_text(TEXT)) is not None
 
 
 @pytest.mark.parametrize(("fraction", "short"), [(0.25, "validation"), (0.75, "training")])
@@ -205,26 +167,6 @@ def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
         corpus.split(fraction, block_size=9)
     message = f"the {short} split has 9 characters, needs 10; use `block_size=8`"
     assert str(caught.value) == message
-
-
-def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources, data, later = sources_of(tmp_path, TEXT), tmp_path / "data", Vocabulary("zt東")
-    own = encode_corpus(sources, data)
-    grown = encode_corpus(sources, data, later, grows=True)
-    assert (own.vocabulary, grown.vocabulary) == (Vocabulary.from_text(TEXT), later.grown(TEXT))
-    assert text_of(own) == text_of(grown) == TEXT
-    assert grown.identity == own.identity
-    monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
-    for known, grows in ((None, False), (later, True), (grown.vocabulary, False)):
-        again = encode_corpus(sources, data, known, grows=grows)
-        expected = own if known is None else grown
-        assert again.vocabulary == expected.vocabulary
-        found = reopen_corpus(expected.identity, data, expected.vocabulary)
-        assert found is not None
-        assert text_of(found) == TEXT
-    assert reopen_corpus(own.identity, data, later) is None
 
 
 @settings(deadline=None, max_examples=80)
@@ -254,45 +196,9 @@ def test_ids_are_stored_split_by_split(
     assert vocabulary.decode(ids) == "".join(spans[::2] + spans[1::2])
 
 
-def test_full_disk_while_encoding_is_a_storage_error_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StorageError, match=r"^cannot write .*data: No space left on device$"):
-        encode_corpus(sources_of(tmp_path, "a" * 99), tmp_path / "data")
-    assert list((tmp_path / "data").iterdir()) == []
-
-
 def test_the_name_of_an_order_does_not_change_between_releases() -> None:
     division = choose_split((0, 3, 9, 11), 3, 2)
     assert division == SplitOrder(5, 0, (3, 9), "87a800bbe5086e37")
-
-
-def moved(division: SplitOrder) -> list[int]:
-    """The positions that are moved to the end."""
-    pairs = zip(*[iter(division.borders)] * 2, strict=True)
-    return [place for first, last in pairs for place in range(first, last)]
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=30), st.integers(2, 9))
-def test_every_nth_text_validates(lengths: list[int], every: int) -> None:
-    starts = [0, *itertools.accumulate(lengths)]
-    texts = [list(range(*ends)) for ends in itertools.pairwise(starts)]
-    texts = [text for text in texts if text]  # empty texts do not count
-    assume(len(texts) >= 2)
-    if len(texts) < every:
-        with pytest.raises(TextError, match=rf"^`split='every:{every}'`: there are {len(texts)} "):
-            choose_split(starts, len(lengths), every)
-        return
-    division = choose_split(starts, len(lengths), every)
-    val = [place for n, text in enumerate(texts) if (n + 1) % every == 0 for place in text]
-    train = [place for n, text in enumerate(texts) if (n + 1) % every for place in text]
-    assert moved(division) == val
-    assert (division.boundary, division.block) == (len(train), 0)
 
 
 @settings(deadline=None, max_examples=100)
@@ -313,7 +219,8 @@ def test_every_nth_block_of_a_single_text_validates(
     assert characters // block <= most + most // 2 or block == 1
     val = [place for place in range(characters) if (place // block + 1) % every == 0]
     train = [place for place in range(characters) if (place // block + 1) % every]
-    assert moved(division) == val
+    pairs = zip(*[iter(division.borders)] * 2, strict=True)
+    assert [place for first, last in pairs for place in range(first, last)] == val
     assert division.boundary == len(train)
 
 
@@ -340,3 +247,77 @@ def test_vocabulary_grows_by_the_new_characters(before: str, text: str, val: str
     again, table_again = build_vocabulary(np.array(counts), vocabulary)
     assert again == vocabulary
     np.testing.assert_array_equal(table_again, table)
+
+
+def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    corpus_of(TEXT, tmp_path)
+    old = data / f"{files.TEMPORARY}1"
+    old.write_text("half")
+    os.utime(old, (0, time.time() - 2 * files.STALE))
+    read_corpus([str(tmp_path / "text.txt")], data, io.BytesIO())
+    assert {path.suffix for path in data.iterdir()} == {".ids", ".json"}
+
+
+def test_a_data_folder_that_is_a_file_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(StorageError, match=r"^cannot write "):
+        corpus_of(TEXT, tmp_path)
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a text in it; its data folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("book.txt").write_text(TEXT)
+    return tmp_path / "data"
+
+
+def test_a_run_finds_its_text_encoded_or_else_encodes_it_again(working: Path) -> None:
+    corpus = read_corpus(["book.txt"], working, PIPE)
+    run = manifest_of(corpus)
+    Path("book.txt").rename("moved.txt")
+    found = find_corpus(run, (), working, PIPE)
+    assert (text_of(found), found.identity, found.notes) == (TEXT, corpus.identity, ())
+    shutil.rmtree(working)
+    with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
+        find_corpus(run, (), working, PIPE)
+    again = find_corpus(run, ["moved.txt"], working, PIPE)
+    assert again.identity.digest == corpus.identity.digest
+
+
+@pytest.mark.parametrize(
+    "options", [{"split": "other.txt"}, {"split": "every:3"}, {"separator": "--"}]
+)
+def test_resume_finds_the_same_validation_split(working: Path, options: dict[str, Any]) -> None:
+    Path("other.txt").write_text(TEXT[:500])
+    config, names = TrainConfig(**options), ["book.txt", "book.txt", "book.txt"]
+    first = read_corpus(names, working, PIPE, config=config)
+    train, val = (part.tolist() for part in first.split(0.1, 4))
+    assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
+    for _ in ("from what is encoded", "from the texts"):
+        found = find_corpus(manifest_of(first, options), (), working, PIPE)
+        assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]
+        assert found.identity == first.identity
+        shutil.rmtree(working)
+
+
+@pytest.mark.parametrize("names", [(), ("book.txt",)])
+def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) -> None:
+    run = manifest_of(read_corpus(["book.txt"], working, PIPE))
+    shutil.rmtree(working)
+    Path("book.txt").write_text(TEXT + "!")
+    with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text") as caught:
+        find_corpus(run, names, working, PIPE)
+    assert caught.value.exit_code == 3
+
+
+def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:
+    corpus = read_corpus(["-"], working, io.BytesIO(TEXT.encode()))
+    run = manifest_of(corpus)
+    assert text_of(find_corpus(run, (), working, PIPE)) == TEXT
+    shutil.rmtree(working)
+    with pytest.raises(TextError, match=r"^the corpus came through a pipe and is no longer in "):
+        find_corpus(run, (), working, PIPE)
+    again = find_corpus(run, ["-"], working, io.BytesIO(TEXT.encode()))
+    assert again.identity == corpus.identity

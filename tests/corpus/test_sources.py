@@ -1,4 +1,4 @@
-"""Sources of texts: files, folders, a pipe, a known name or the default; and errors."""
+"""Sources of texts: files, folders, a pipe, a known name or the default; joined in chunks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import hashlib
 import io
 import os
 import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
+from conftest import sources_of
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gpt.corpus import sources
 from gpt.corpus.sources import (
     EMBEDDED,
     KNOWN,
     Download,
+    JoinedText,
     Source,
     corpus_name,
     discard_spooled,
     find_sources,
+    measure_text,
 )
 from gpt.errors import TextError
 
@@ -74,18 +80,6 @@ def test_a_text_that_cannot_be_found_is_named(texts: Path, name: str, message: s
     assert not (texts / "data").exists()
 
 
-def test_pipe_is_copied_to_a_file_that_is_deleted_later(tmp_path: Path) -> None:
-    data, content = tmp_path / "data", b"\xef\xbb\xbfany bytes" * 99_999
-    (source,) = found_sources = find_sources(["-"], data, io.BytesIO(content))
-    for _ in range(2):
-        with sources.open_source(source) as file:
-            assert (source.name, file.read()) == ("-", content)
-    assert list(data.iterdir()) == []  # the file has no name: it goes with the process
-    sources.discard_spooled(found_sources)
-    assert source.spooled
-    assert source.spooled.closed
-
-
 def test_default_corpus_is_the_python_language_reference(tmp_path: Path) -> None:
     for content in (None, "damaged"):
         if content:
@@ -96,40 +90,6 @@ def test_default_corpus_is_the_python_language_reference(tmp_path: Path) -> None
         assert "lambda" in text
         assert source == Source(tmp_path / f"{EMBEDDED}.txt", EMBEDDED)
     assert find_sources([EMBEDDED], tmp_path, PIPE) == [source]
-
-
-def test_a_known_text_is_downloaded_once_and_must_have_the_known_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Uses the real download, from a server on this machine."""
-    served = tmp_path / "served"
-    served.mkdir()
-    (served / "tiny").write_bytes(b"abc")
-    handler = partial(SimpleHTTPRequestHandler, directory=str(served))
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/tiny"
-        sha256 = hashlib.sha256(b"abc").hexdigest()
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setitem(KNOWN, "tiny", Download(url, "0" * 64))
-        with pytest.raises(TextError, match="another text"):
-            found("tiny")
-        assert not Path("data/tiny.txt").exists()
-        monkeypatch.setitem(KNOWN, "tiny", Download(url, sha256))
-        assert found("tiny") == [("data/tiny.txt", "tiny")]
-        monkeypatch.setitem(KNOWN, "none", Download(f"{url}-none", sha256))
-        offline = rf"Offline\? Download {url}-none elsewhere .* needs no network"
-        with pytest.raises(TextError, match=rf"^cannot fetch 'none' .*404.*{offline}"):
-            found("none")
-        server.shutdown()
-    Path("data/none.txt").write_bytes(b"half a download")
-    with pytest.raises(TextError, match=r"^cannot fetch 'none' .*refused"):
-        found("none")
-    assert found("tiny") == [("data/tiny.txt", "tiny")]  # it is not downloaded again
-    assert Path("data/tiny.txt").read_bytes() == b"abc"
-    Path("tiny").write_text("my own")
-    assert found("tiny") == [("tiny", "tiny")]
 
 
 def test_repeats_has_the_same_bytes_everywhere_without_network(
@@ -155,19 +115,6 @@ def test_run_is_named_after_its_corpus(corpus: list[str], name: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_named_pipe_is_copied_to_a_file(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(b"through a pipe",))
-    writer.start()
-    (source,) = find_sources([str(pipe)], tmp_path / "data", io.BytesIO())
-    writer.join()
-    with sources.open_source(source) as file:
-        assert file.read() == b"through a pipe"
-    discard_spooled([source])
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_only_files_of_a_folder_are_read(tmp_path: Path) -> None:
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
     (tmp_path / "loop.txt").symlink_to(tmp_path)
@@ -176,3 +123,95 @@ def test_only_files_of_a_folder_are_read(tmp_path: Path) -> None:
         found(str(tmp_path))
     (tmp_path / "text.txt").write_text("a text")
     assert found(str(tmp_path)) == [(f"{tmp_path}/text.txt",) * 2]
+
+
+@pytest.mark.parametrize("how", ["standard input", "named pipe"])
+def test_pipe_is_copied_to_a_file_that_is_deleted_later(tmp_path: Path, how: str) -> None:
+    content, pipe = b"\xef\xbb\xbfany bytes" * 99_999, tmp_path / "pipe"
+    if how == "named pipe":
+        os.mkfifo(pipe)
+        threading.Thread(target=pipe.write_bytes, args=(content,)).start()
+    name = "-" if how == "standard input" else str(pipe)
+    (source,) = found_sources = find_sources([name], tmp_path / "data", io.BytesIO(content))
+    for _ in range(2):
+        with sources.open_source(source) as file:
+            assert (source.name, file.read()) == ("-", content)
+    assert list((tmp_path / "data").iterdir()) == []  # the file has no name
+    discard_spooled(found_sources)
+    assert source.spooled
+    assert source.spooled.closed
+
+
+def test_a_known_text_is_downloaded_once_and_must_have_the_known_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    served = tmp_path / "served"
+    served.write_bytes(b"abc")
+    sha256 = hashlib.sha256(b"abc").hexdigest()
+    monkeypatch.setitem(KNOWN, "tiny", Download(served.as_uri(), "0" * 64))
+    with pytest.raises(TextError, match="another text"):
+        found("tiny")
+    assert not Path("data/tiny.txt").exists()
+    monkeypatch.setitem(KNOWN, "tiny", Download(served.as_uri(), sha256))
+    assert found("tiny") == [("data/tiny.txt", "tiny")]
+    served.unlink()
+    assert found("tiny") == [("data/tiny.txt", "tiny")]  # it is not downloaded again
+    Path("data/tiny.txt").write_bytes(b"half a download")
+    offline = r"Offline\? Download .*served elsewhere .* needs no network"
+    with pytest.raises(TextError, match=rf"^cannot fetch 'tiny' .*{offline}"):
+        found("tiny")
+    Path("tiny").write_text("my own")
+    assert found("tiny") == [("tiny", "tiny")]
+
+
+def joined(contents: Sequence[str], separator: str) -> str:
+    """The texts that are not empty, with separators between them."""
+    result, last = "", None
+    for content in filter(None, contents):
+        if last is not None and not last.endswith(separator):
+            result += separator
+        result, last = result + content, content
+    return result
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    contents=st.lists(st.text("a\n-é東😀", max_size=12), max_size=5),
+    separator=st.sampled_from(["\n", "\n\n", "", "--", "é", "\n-\n", "😀"]),
+    chunk=st.integers(4, 9),
+    training=st.integers(0, 6),
+)
+@example(contents=["a\n", "b"], separator="\n\n", chunk=4, training=1)
+@example(contents=["\n", "\n"], separator="\n\n", chunk=4, training=2)
+def test_texts_are_separated_hashed_and_counted(
+    tmp_path_factory: pytest.TempPathFactory,
+    contents: list[str],
+    separator: str,
+    chunk: int,
+    training: int,
+) -> None:
+    texts = sources_of(tmp_path_factory.mktemp("texts"), *contents)
+    whole = joined(contents, separator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "CHUNK", chunk)
+        joined_text = JoinedText(texts, separator)
+        chunks = list(joined_text.chunks())
+        progress: list[float] = []
+        text = measure_text(joined_text, training, progress.append)
+    parts = ["".join(map(chr, points)) for _, _, points in chunks]
+    assert "".join(parts) == whole
+    assert [data.decode() for _, data, _ in chunks] == parts
+    assert text.digest == blake3(whole.encode()).hexdigest()
+    assert progress == sorted(progress)
+    assert not whole or progress[-1] == 1
+    places = [number for number, _, _ in chunks]
+    assert places == sorted(places)
+    assert (text.starts[0], text.starts[-1]) == (0, len(whole))
+    for number, content in enumerate(contents):
+        of_source = whole[text.starts[number] : text.starts[number + 1]]
+        assert of_source in (content, content + separator)  # a final separator belongs to its text
+        assert of_source == "".join(p for p, at in zip(parts, places, strict=True) if at == number)
+    border = text.starts[min(training, len(contents))]
+    for part, counts in zip((whole[:border], whole[border:]), text.counts, strict=True):
+        assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
