@@ -49,14 +49,11 @@ def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
 NAME, TEXT = f"{HOSTILE}.safetensors", f"{HOSTILE}.txt"
 LINES = [
     ["attn", "the cat", "--run", NAME],
-    ["attn", "the cat", "--run", HOSTILE, "--json"],
     ["attn", "--file", TEXT, "--truncate"],
     ["heads", TEXT, "--windows", "2", "--run", NAME],
     ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
     ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5", "--json"],
-    ["sample", HOSTILE, "--unknown", "skip", "--length", "5"],
     ["eval", TEXT, "--run", NAME, "--chars"],
-    ["eval", TEXT, "--run", NAME, "--json"],
     ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1"],
     ["next", "the", "--run", NAME],
     ["live", "--run", NAME, "-o", f"{HOSTILE}.html"],
@@ -64,19 +61,16 @@ LINES = [
     ["train", TEXT, *TINY],
     ["train", "corpus.txt", "--steps", "2", "--init-from", NAME, "--json"],
     ["runs"],
-    ["runs", "--json"],
     ["runs", "*"],
 ]
 WRONG = [
     ["attn", HOSTILE],
     ["eval", HOSTILE],
-    ["next", f"--{HOSTILE}"],
     ["train", "--config", HOSTILE],
     ["runs", "--checkpoints", HOSTILE],
     [HOSTILE],
     ["runs", HOSTILE, HOSTILE],
     ["sample", "--run", f"{HOSTILE}x"],
-    ["train", "--init-from", f"{HOSTILE}x"],
     ["train", "corpus.txt", "--split", HOSTILE],
 ]
 
