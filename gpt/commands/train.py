@@ -171,7 +171,7 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
         if bar.disable:
             console.say(line)
         else:
-            bar.write(console.wrap_for_stderr(line), file=sys.stderr)
+            bar.write(console.one_line(line), file=sys.stderr)
 
     loss, is_told = "", False
     layout = BAR_FORMAT.replace("{bar}", "{bar:12}")

@@ -52,7 +52,7 @@ LINES = [
     ["attn", "--file", TEXT, "--truncate"],
     ["heads", TEXT, "--windows", "2", "--run", NAME],
     ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
-    ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5", "--json"],
+    ["sample", "--run", NAME, "--length", "5", "--json"],
     ["eval", TEXT, "--run", NAME, "--chars"],
     ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1"],
     ["next", "the", "--run", NAME],
@@ -65,6 +65,7 @@ LINES = [
 ]
 WRONG = [
     ["attn", HOSTILE],
+    ["sample", "--stop", HOSTILE],
     ["eval", HOSTILE],
     ["train", "--config", HOSTILE],
     ["runs", "--checkpoints", HOSTILE],
