@@ -97,11 +97,6 @@ def check_writable(path: Path) -> None:
         path.open("ab").close()
 
 
-def stdout_is_utf8() -> bool:
-    """Whether the encoding of stdout is UTF-8."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
-
-
 def width(stream: TextIO) -> int | None:
     """Width of stdout or stderr in cells; None in a pipe if COLUMNS is not set."""
     if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():

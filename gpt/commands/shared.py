@@ -32,6 +32,7 @@ Form = TypeVar("Form", bound=str)
 
 TORCH_PAYS = 10**10  # parameters × characters; for more, importing torch for a GPU is worthwhile
 OURS = b"gptx</title>"  # in the first bytes of a page that gptx wrote
+UTF_8 = ("utf-8", "utf8", "cp65001")  # names of stdout's encoding
 ON_SCREEN = Path("-")  # the name that -o has for stdout
 
 
@@ -83,7 +84,7 @@ class OutputOptions(Options):
         """
         from gpt.show.terminal import Screen
 
-        signs = self.ascii or not (self.path or console.stdout_is_utf8())
+        signs = self.ascii or not (self.path or str(sys.stdout.encoding).lower() in UTF_8)
         width = None if self.path else console.width(sys.stdout)
         color = "never" if self.path and self.color == "auto" else self.color
         return Screen(width, signs, color, all)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -96,13 +95,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
         "init_from" in typed,
         "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
     )
-    name = run.run
-    refuse_if(
-        name is not None and os.path.isfile(name) and not (run.checkpoints / name).is_dir(),
-        f"--run: {name} is a file, but only a run can be resumed; give the name of a run in "
-        f"{run.checkpoints}",
-    )
-    stored = find_run(run.checkpoints, name)
+    stored = find_run(run.checkpoints, run.run)
     if "preset" not in typed:
         run = replace(run, preset=None)
     return resume_run(stored, run, options, texts, console.progress_bar)

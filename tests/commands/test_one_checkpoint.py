@@ -66,21 +66,14 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
         ("eval corpus.txt --run first --against {step} --step last", 0, ""),
         ("sample --run {step} --step last", 2, "--step: {step} has one step only"),
         ("sample --run corpus.txt", 4, "not a gptx checkpoint"),
-        (
-            "train --resume --run {model}",
-            2,
-            "--run: {model} is a file, but only a run can be resumed",
-        ),
         ("sample --run ../first", 2, "invalid run name '../first'"),
         ("sample --run sent", 4, "no checkpoint in "),
-        ("sample --run=", 2, "invalid run name ''"),
-        ("sample --run {long}", 2, "invalid run name"),
     ],
 )
 def test_commands_that_need_a_run_refuse_a_model_file(
     gptx: Gptx, runs: Path, model: str, command: str, code: int, problem: str
 ) -> None:
-    names = {"model": model, "step": "checkpoints/first/step-00000008", "long": "x/" * 5000}
+    names = {"model": model, "step": "checkpoints/first/step-00000008"}
     answer = gptx(*(part.format(**names) for part in command.split()))
     assert answer.code == code
     assert problem.format(**names) in answer.err
