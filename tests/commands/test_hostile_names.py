@@ -98,23 +98,15 @@ def test_no_error_reaches_a_terminal_with_control_characters(
     assert not UNSAFE.findall(STYLES.sub("", answer.out + answer.err))
 
 
-def test_terminal_output_escapes_control_characters(
+def test_a_sample_with_control_characters_is_escaped_on_a_terminal_only(
     on_terminal: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60
-    Path("evil.txt").write_bytes(text.encode())
+    Path("evil.txt").write_bytes(("ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60).encode())
     trained = on_terminal("train", "evil.txt", *TINY, "--checkpoints", "evil")
     assert trained.code == 0, trained.err
     line = ("sample", "ab\x1b", *"--length 300 --temperature 3 --seed 1 --checkpoints evil".split())
-    raw, seen = answer_of(monkeypatch, line).out, on_terminal(*line).out
-    assert "\x1b" in raw
-    unescaped = re.sub(
-        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\(r)",
-        lambda match: "\r" if match[3] else chr(int(match[1] or match[2], 16)),
-        seen,
-    )
-    assert unescaped == raw
-    assert not UNSAFE.findall(seen)
+    assert "\x1b" in answer_of(monkeypatch, line).out
+    assert not UNSAFE.findall(on_terminal(*line).out)
 
 
 def test_only_the_console_writes_to_the_standard_streams() -> None:
