@@ -39,16 +39,13 @@ WRONG = {
         ("sample The cat", 2, "quotes"),
         ("train corpus.txt --resume --init-from corpus-1", 2, "keeps its own weights"),
         ("train corpus.txt --n-embd 10", 2, "--n-embd"),
-        ("train corpus.txt --min-lr 1", 2, "--min-lr"),
         ("train corpus.txt --minutes 1 --steps 5", 2, "--minutes"),
         ("train corpus.txt --split every:1", 2, "--split"),
         ("train corpus.txt --split every:3 --val-fraction 0.2", 2, "--val-fraction"),
-        ("train corpus.txt --run ../x", 2, "../x"),
         ("train nowhere.txt --run corpus-1", 2, "exists already"),
         ("train --config missing.toml", 2, "missing.toml"),
         ("train --config broken.toml", 2, "broken.toml"),
         ("train --config classic.toml --preset best", 2, "classic"),
-        ("train --resume --preset best", 2, "--preset"),
         ("sample --config /dev/zero", 2, "/dev/zero"),
         ("sample the --prompt cat", 2, "once"),
         ("attn the --layer 9", 2, "--layer"),
@@ -62,18 +59,14 @@ WRONG = {
         ("train latin.txt", 3, "byte 3"),
         ("train corpus.txt --split nowhere.txt", 3, "--split"),
         ("sample --prompt caté", 3, "U+00E9"),
-        ("sample --prompt th\udcffe", 3, "U+DCFF"),
         ("attn ''", 3, "at least one character"),
         ("attn 'the cat sat on the mat'", 3, "--truncate"),
         ("import out/ckpt.pt --corpus new.txt", 3, "does not know"),
         ("train corpus.txt --init-from nobody", 4, "nobody"),
-        ("train corpus.txt --init-from corpus.txt", 4, "corpus.txt"),
-        ("sample --run nobody", 4, "nobody"),
         ("sample --checkpoints empty", 4, "gptx train"),
         ("eval --step 77", 4, "77"),
         ("train corpus.txt --checkpoints corpus.txt", 6, "corpus.txt"),
         ("train corpus.txt --batch-size 1000000000", 8, "--batch-size"),
-        ("train corpus.txt --n-embd 1000000 --n-head 4", 8, "a smaller model"),
     ],
 )
 def test_bad_input_prints_one_line_and_sets_the_exit_code(
@@ -131,13 +124,6 @@ def test_debugging_shows_the_traceback_and_keeps_line_and_code(
     assert (usual.code, debugged.code) == (3, 3)
     assert debugged.err.startswith("Traceback")
     assert debugged.err.endswith(f"\n{usual.err}")
-
-
-def test_note_names_skipped_characters(gptx: Gptx) -> None:
-    for command in (["attn"], ["next"], ["sample", "--length", "3"]):
-        answer = gptx(*command, "thé cät", "--unknown", "skip")
-        assert answer.code == 0
-        assert "'ä' 'é'" in answer.err
 
 
 def test_note_names_the_newest_of_several_runs(gptx: Gptx, home: Path) -> None:
@@ -253,13 +239,6 @@ def test_docs_cli_equals_the_help_of_the_commands() -> None:
     assert written == runpy.run_path(str(ROOT / "docs/commands.py"))["page"](), "make cli-docs"
 
 
-def test_without_a_command_gptx_names_the_three_to_start_with(gptx: Gptx) -> None:
-    answer = gptx()
-    assert (answer.code, answer.err) == (0, "")
-    calls = re.findall(r"^gptx \S+", answer.out, re.MULTILINE)
-    assert calls == ["gptx train", "gptx sample", "gptx attn", "gptx --help"]
-
-
 def test_version_says_what_a_report_of_a_bug_needs(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,21 +251,17 @@ def test_version_says_what_a_report_of_a_bug_needs(
         assert f"\ndevice: {device}\n" in gptx("--version").out
 
 
-@pytest.mark.parametrize("columns", [20, 80])
-def test_help_has_every_command_and_option_and_fits_the_terminal(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_help_has_every_command_and_option_and_fits_the_terminal(gptx: Gptx) -> None:
     overview, details = gptx("--help").out, gptx("train", "--help-all").out
-    for line in (overview + details).splitlines():
-        assert len(line) <= columns or re.match("Usage|  [^ ]", line), line
+    assert gptx().out == overview
+    assert all(len(line) <= 80 for line in (overview + details).splitlines())
     assert [line[:-1] for line in overview.splitlines() if line[:-1] in GROUPS] == [*GROUPS]
     program = make_program()
     words = " ".join(overview.split())
     for command in program.registered_commands:
         assert str(command.short_help) in words
     train = typer.main.get_command(program).commands["train"]  # type: ignore[attr-defined]
-    for spelling in (each for parameter in train.params for each in parameter.opts):
+    for spelling in (spelling for parameter in train.params for spelling in parameter.opts):
         assert re.search(rf"{re.escape(spelling)}(?![\w-])", details), spelling
     short = gptx("train", "--help").out.partition("Model options:")[2]
     first = re.findall(r"^  --([\w-]+)", short, re.MULTILINE)[:5]

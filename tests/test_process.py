@@ -270,13 +270,6 @@ def test_memory_stays_below_the_size_of_a_large_corpus(tmp_path: Path) -> None:
     assert kilobytes * unit < 80 * 2**20
 
 
-def test_two_trainers_cannot_share_a_run(fresh_run: Run, here: Gptx) -> None:
-    again = ("train", "text.txt", "--resume", "--steps", "18")
-    with fresh_run.lock():
-        assert here(*again).code == 5
-    assert here(*again, "--dry-run").code == 0
-
-
 #: Two signals at once, of which the second one ends the program.
 TOGETHER = """if True:
     import signal

@@ -13,7 +13,6 @@ import os
 import sys
 
 try:
-    import shutil
     import signal
     import traceback
     from collections.abc import Callable, Iterable, Sequence
@@ -67,21 +66,11 @@ GROUPS = {
     },
 }
 COMMANDS = {name: help for group in GROUPS.values() for name, help in group.items()}
-#: What `gptx` alone shows: the first commands, and where the others are.
-START = {
-    "gptx train": "Train a model on the Python language reference, in two minutes; on your own "
-    "text: gptx train FILE.",
-    "gptx sample": "Let the model write; after a text of yours: gptx sample --prompt TEXT.",
-    "gptx attn": "Show what its attention heads do with a text: gptx attn TEXT.",
-    "gptx --help": "List all commands; gptx train --help lists the options of one.",
-}
 #: Commands whose module has another name.
 MODULES = {"eval": "evaluate", "import": "import_model"}
 #: Objects that are made before Python looks for unused cycles. With its own number, which is below
 #: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
 COLLECT_AFTER = 100_000
-ROOMY = 60  # cells of a line in which a command's name and its text stand side by side
-LONGEST_COMMAND = 12  # characters of its name
 #: Command -> the options of its groups that --help shows, in this order; --help-all shows all.
 FIRST = {
     "train": (
@@ -92,10 +81,9 @@ FIRST = {
 }
 HELP_ALL = "gptx.help_all"  # set in a context's meta by --help-all
 
-# Since 0.26, Typer contains its own click; before, it used the installed one. In both cases, these
-# are the base class of usage errors and the class that lays out help.
+# The base class of usage errors: since 0.26, Typer contains its own click; before, it used the
+# installed one.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
-HelpFormatter: Any = typer.Context.formatter_class
 
 
 def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
@@ -144,9 +132,7 @@ def gptx(
     if is_follower() and context.invoked_subcommand != "train":
         raise typer.Exit  # with several ranks, only the first one prints
     if context.invoked_subcommand is None:
-        formatter = context.make_formatter()
-        formatter.write_dl([*START.items()])
-        console.write(formatter.getvalue())
+        show_help(context)
 
 
 def version_text() -> str:
@@ -218,21 +204,11 @@ def _code_of(app: typer.Typer) -> int:
     return int(code)
 
 
-class PlainHelp(HelpFormatter):  # type: ignore[misc]
-    """Help in lines of the terminal's width. The text of an option stands below its name, that of a
-    command beside it if there is room.
-    """
-
-    def __init__(self, **_: Any) -> None:
-        super().__init__(width=shutil.get_terminal_size().columns)
-
-    def write_dl(self, rows: Any, col_max: int = 0, col_spacing: int = 4) -> None:
-        beside = self.width >= ROOMY and max(len(name) for name, _ in rows) <= LONGEST_COMMAND
-        super().write_dl(rows, LONGEST_COMMAND if beside else 0, 4)
-
-
-class PlainContext(typer.Context):
-    formatter_class = PlainHelp
+def show_help(context: typer.Context, _: Any = None, asked: bool = True) -> None:
+    """--help; click's own would end with other exit codes if stdout is closed or full."""
+    if asked and not context.resilient_parsing:
+        console.write(f"{context.get_help()}\n")
+        raise typer.Exit
 
 
 class Helpful:
@@ -244,17 +220,8 @@ class Helpful:
         return option
 
 
-def show_help(context: typer.Context, _: Any, asked: bool) -> None:
-    """--help; Typer's own would end with other exit codes if stdout is closed or full."""
-    if asked and not context.resilient_parsing:
-        console.write(f"{context.get_help()}\n")
-        raise typer.Exit
-
-
 class GroupedCommands(Helpful, TyperGroup):
     """The list of commands, in groups."""
-
-    context_class = PlainContext
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, group in GROUPS.items():
@@ -267,10 +234,8 @@ class GroupedOptions(Helpful, TyperCommand):
     of the groups, and --help-all shows all.
     """
 
-    context_class = PlainContext
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        if self.name in FIRST and HELP_ALL not in ctx.meta:
+        if self.name in FIRST and not ctx.meta.get(HELP_ALL):
             in_groups = {option.name: option for option in self.params if _group_of(option)}
             self.params = [option for option in self.params if option.name not in in_groups]
             self.params += [in_groups[name] for name in FIRST[self.name]]

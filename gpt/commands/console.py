@@ -37,20 +37,18 @@ def say_error(message: str) -> None:
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, formatted by `wrap_for_stderr`; ignores a closed stderr."""
+    """Prints a line on stderr; ignores a closed stderr."""
     with suppress(OSError):
-        print(wrap_for_stderr(line), file=sys.stderr, flush=True)
+        print(one_line(line), file=sys.stderr, flush=True)
 
 
-def wrap_for_stderr(line: str) -> str:
-    """A line in the form for stderr: control characters escaped, as a file's name may contain
-    them; on a terminal wrapped between words.
-    """
-    if not line.isprintable():
-        from gpt import characters  # imports rich, which most commands do not need
+def one_line(line: str) -> str:
+    """The line with its control characters escaped, as a file's name may contain them."""
+    if line.isprintable():
+        return line
+    from gpt import characters  # imports rich, which most commands do not need
 
-        line = characters.one_line(line)
-    return "".join(wrap_pieces([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
+    return characters.one_line(line)
 
 
 def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
@@ -97,11 +95,6 @@ def check_writable(path: Path) -> None:
     """Raises StorageError if the file cannot be written, before there is anything to write."""
     with files.storage_errors(f"write {path}"):
         path.open("ab").close()
-
-
-def stdout_is_utf8() -> bool:
-    """Whether the encoding of stdout is UTF-8."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
 
 
 def width(stream: TextIO) -> int | None:

@@ -191,7 +191,7 @@ class Session:
         read: Any = None if value.strip() == "none" else value
         if name == "stop" and value:
             stops = () if read is None else (value,)
-            self.stops, self.stopped = shared.checked_stops(self.model, stops, "/stop"), None
+            self.stops, self.stopped = shared.checked_stops(self.model, stops), None
         elif value.strip():
             if name == "ban":
                 read = read and unescaped(value.strip())

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import typer
 from msgspec import Meta
 
-from gpt.commands import HELP_ALL, console
+from gpt.commands import HELP_ALL, console, show_help
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
     Field,
@@ -45,10 +45,8 @@ KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 def show_all(context: typer.Context, asked: bool) -> None:
     """--help-all: prints the help with all options, and ends the command."""
-    if asked and not context.resilient_parsing:
-        context.meta[HELP_ALL] = True
-        console.write(f"{context.get_help()}\n")
-        raise typer.Exit
+    context.meta[HELP_ALL] = asked
+    show_help(context, None, asked)
 
 
 ConfigFile = Annotated[

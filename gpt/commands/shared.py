@@ -32,6 +32,7 @@ Form = TypeVar("Form", bound=str)
 
 TORCH_PAYS = 10**10  # parameters × characters; for more, importing torch for a GPU is worthwhile
 OURS = b"gptx</title>"  # in the first bytes of a page that gptx wrote
+UTF_8 = ("utf-8", "utf8", "cp65001")  # names of stdout's encoding
 ON_SCREEN = Path("-")  # the name that -o has for stdout
 
 
@@ -83,7 +84,7 @@ class OutputOptions(Options):
         """
         from gpt.show.terminal import Screen
 
-        signs = self.ascii or not (self.path or console.stdout_is_utf8())
+        signs = self.ascii or not (self.path or str(sys.stdout.encoding).lower() in UTF_8)
         width = None if self.path else console.width(sys.stdout)
         color = "never" if self.path and self.color == "auto" else self.color
         return Screen(width, signs, color, all)
@@ -253,19 +254,10 @@ def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | Non
     return None if source is None else unescaped(source)
 
 
-def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
-    """The stop texts as the model writes them; notes any that cannot occur. Raises ConfigError."""
-    refuse_if("" in stops, f"{name}: an empty text would stop before anything is written")
-    readings = [model.vocabulary.read(unescaped(stop)) for stop in stops]
-    for line in (line for reading in readings for line in reading.notes(name)):
-        console.say(line)
-    readable = tuple(reading.text for reading in readings)
-    for stop in readable:
-        if missing := model.vocabulary.unknown(stop):
-            console.say(
-                f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
-            )
-    return readable
+def checked_stops(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
+    """The stop texts as the model writes them. Raises ConfigError, TextError."""
+    refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
+    return tuple(model.known_text(unescaped(stop), note=console.say) for stop in stops)
 
 
 def text_label(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -94,13 +93,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
         "init_from" in typed,
         "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
     )
-    name = run.run
-    refuse_if(
-        name is not None and os.path.isfile(name) and not (run.checkpoints / name).is_dir(),
-        f"--run: {name} is a file, but only a run can be resumed; give the name of a run in "
-        f"{run.checkpoints}",
-    )
-    stored = find_run(run.checkpoints, name)
+    stored = find_run(run.checkpoints, run.run)
     if "preset" not in typed:
         run = replace(run, preset=None)
     return resume_run(stored, run, options, texts, console.progress_bar)
@@ -169,7 +162,7 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
         if bar.disable:
             console.say(line)
         else:
-            bar.write(console.wrap_for_stderr(line), file=sys.stderr)
+            bar.write(console.one_line(line), file=sys.stderr)
 
     loss, is_told = "", False
     layout = BAR_FORMAT.replace("{bar}", "{bar:12}")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 
 import pytest
-from program import Terminal
 from rich.cells import cell_len
 
 from gpt.commands import console
@@ -50,19 +47,6 @@ def test_control_characters_in_a_name_do_not_break_a_line_on_stderr(
     lines = capsys.readouterr().err.split("\n")
     assert len(lines) == 3
     assert "".join(lines).isprintable()
-
-
-def test_a_line_on_a_terminal_breaks_between_words_and_elsewhere_never(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    terminal, pipe = Terminal(), io.StringIO()
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr(sys, "stderr", terminal)
-    console.say("step 9 · train 1.95 · val 2.1")
-    assert terminal.getvalue() == "step 9 · train 1.95\n· val 2.1\n"
-    monkeypatch.setattr(sys, "stderr", pipe)
-    console.say_error("many words " * 40)
-    assert pipe.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize("columns", [6, 10, 40])

@@ -30,8 +30,7 @@ def test_a_straight_apostrophe_is_read_as_the_novels(gptx: Gptx, novel: Path) ->
         assert (exact.code, "(U+0027 APOSTROPHE) at position 4" in exact.err) == (3, True)
     assert gptx("sample", "--length", "3", "--prompt", "King's", *MODEL).out.startswith("King’s")
     stop = gptx("sample", "--length", "3", "--stop", "King's", *MODEL)
-    assert note.replace("note: ", "note: --stop: ") in stop.err
-    assert "can never occur" not in stop.err
+    assert note in stop.err
 
 
 def test_decomposed_letters_are_not_left_out(gptx: Gptx, novel: Path) -> None:

@@ -49,12 +49,10 @@ def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
 NAME, TEXT = f"{HOSTILE}.safetensors", f"{HOSTILE}.txt"
 LINES = [
     ["attn", "the cat", "--run", NAME],
-    ["attn", "the cat", "--run", HOSTILE, "--json"],
     ["attn", "--file", TEXT, "--truncate"],
     ["heads", TEXT, "--windows", "2", "--run", NAME],
     ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
-    ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5", "--json"],
-    ["sample", HOSTILE, "--unknown", "skip", "--length", "5"],
+    ["sample", "--run", NAME, "--length", "5", "--json"],
     ["eval", TEXT, "--run", NAME, "--chars"],
     ["eval", TEXT, "--run", NAME, "--json"],
     ["next", "the", "--run", NAME],
@@ -67,14 +65,13 @@ LINES = [
 ]
 WRONG = [
     ["attn", HOSTILE],
+    ["sample", "--stop", HOSTILE],
     ["eval", HOSTILE],
-    ["next", f"--{HOSTILE}"],
     ["train", "--config", HOSTILE],
     ["runs", "--checkpoints", HOSTILE],
     [HOSTILE],
     ["runs", HOSTILE, HOSTILE],
     ["sample", "--run", f"{HOSTILE}x"],
-    ["train", "--init-from", f"{HOSTILE}x"],
     ["train", "corpus.txt", "--split", HOSTILE],
 ]
 
@@ -101,23 +98,15 @@ def test_no_error_reaches_a_terminal_with_control_characters(
     assert not UNSAFE.findall(STYLES.sub("", answer.out + answer.err))
 
 
-def test_terminal_output_escapes_control_characters(
+def test_a_sample_with_control_characters_is_escaped_on_a_terminal_only(
     on_terminal: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60
-    Path("evil.txt").write_bytes(text.encode())
+    Path("evil.txt").write_bytes(("ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60).encode())
     trained = on_terminal("train", "evil.txt", *TINY, "--checkpoints", "evil")
     assert trained.code == 0, trained.err
     line = ("sample", "ab\x1b", *"--length 300 --temperature 3 --seed 1 --checkpoints evil".split())
-    raw, seen = answer_of(monkeypatch, line).out, on_terminal(*line).out
-    assert "\x1b" in raw
-    unescaped = re.sub(
-        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\(r)",
-        lambda match: "\r" if match[3] else chr(int(match[1] or match[2], 16)),
-        seen,
-    )
-    assert unescaped == raw
-    assert not UNSAFE.findall(seen)
+    assert "\x1b" in answer_of(monkeypatch, line).out
+    assert not UNSAFE.findall(on_terminal(*line).out)
 
 
 def test_only_the_console_writes_to_the_standard_streams() -> None:

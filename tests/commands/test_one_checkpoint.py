@@ -72,14 +72,12 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
         ),
         ("sample --run ../first", 4, "no checkpoint in "),
         ("sample --run sent", 4, "no checkpoint in "),
-        ("sample --run=", 2, "invalid run name ''"),
-        ("sample --run {long}", 4, "no checkpoint in "),
     ],
 )
 def test_commands_that_need_a_run_refuse_a_model_file(
     gptx: Gptx, runs: Path, model: str, command: str, code: int, problem: str
 ) -> None:
-    names = {"model": model, "step": "checkpoints/first/step-00000008", "long": "x/" * 5000}
+    names = {"model": model, "step": "checkpoints/first/step-00000008"}
     answer = gptx(*(part.format(**names) for part in command.split()))
     assert answer.code == code
     assert problem.format(**names) in answer.err

@@ -6,12 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from program import TINY, Gptx
 
-import gpt
 from gpt.commands import shared
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.layers import Array
@@ -54,19 +52,6 @@ def test_several_samples_are_separated_and_equal_the_json(
     assert plain == joined.removesuffix("\n") + "\n"
     assert [record["sample"] for record in records] == [*range(9)]
     assert len({len(record["text"]) if stop else record["text"] for record in records}) > 1
-
-
-def test_text_ends_before_a_stop_string(gptx: Gptx) -> None:
-    free = gptx(*SAMPLE, "--prompt", "the", "--length", "60", "--temperature", "0").out
-    stopped = gptx(
-        *SAMPLE, "--prompt", "the", "--length", "60", "--temperature", "0", "--stop", " "
-    )
-    assert stopped.out == free[: free.index(" ", 3)] + "\n"
-
-
-def test_unknown_skip_leaves_out_unknown_characters(gptx: Gptx) -> None:
-    skipped = gptx(*SAMPLE, "--prompt", "th☃e", "--unknown", "skip", "--length", "5")
-    assert skipped.out == gptx(*SAMPLE, "--prompt", "the", "--length", "5").out
 
 
 def test_prompt_longer_than_the_context_is_printed_whole_with_a_note(gptx: Gptx) -> None:
@@ -146,39 +131,6 @@ def test_ctrl_c_keeps_the_text_written_so_far(
         assert complete.startswith(text)
 
 
-def test_first_of_several_samples_is_written_as_it_grows(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, steps = CachedDecoder.step, iter(range(99))
-
-    def failing(self: CachedDecoder, ids: Ids) -> Array:
-        if next(steps) == 7:
-            raise RuntimeError("an error after 8 characters")
-        return step(self, ids)
-
-    monkeypatch.setattr(CachedDecoder, "step", failing)
-    answer = gptx(*SAMPLE, "the", "-n", "3", "--length", "20")
-    assert (answer.code, len(answer.out.strip())) == (1, len("the") + 8)
-
-
-def test_huge_length_is_refused_and_the_largest_allowed_starts(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = gptx(*SAMPLE, "--length", str(10**18))
-    problem = f"gptx: error: --length: {10**18} is not a whole number in [0, 1,000,000,000,000]\n"
-    assert (refused.code, refused.out, refused.err) == (2, "", problem)
-    steps = iter(range(99))
-
-    def few(self: CachedDecoder, ids: Ids) -> Array:
-        if next(steps) == 4:
-            raise KeyboardInterrupt
-        return np.zeros((len(ids), self.config.vocab_size))
-
-    monkeypatch.setattr(CachedDecoder, "step", few)
-    answer = gptx(*SAMPLE, "the", "--length", str(10**12), "--device", "cpu")
-    assert (answer.code, len(answer.out.rstrip("\n"))) == (130, len("the") + 5)
-
-
 def test_samples_that_do_not_fit_in_memory_are_refused_at_once(gptx: Gptx) -> None:
     answer = gptx(*SAMPLE, "-n", "1000000000000", "--device", "cpu")
     assert (answer.code, answer.out) == (8, "")
@@ -196,9 +148,8 @@ def test_stop_texts_that_cannot_occur_are_refused_or_reported(gptx: Gptx) -> Non
     assert (empty.code, empty.out) == (2, "")
     assert empty.err.startswith("gptx: error: --stop: an empty text")
     never = gptx(*SAMPLE, "--length", "3", "--stop", "a漢")
-    note = "note: --stop 'a漢' can never occur: the model does not know '漢'\n"
-    assert (never.code, never.err) == (0, note)
-    assert never.out == gptx(*SAMPLE, "--length", "3").out
+    assert (never.code, never.out) == (3, "")
+    assert "U+6F22" in never.err
 
 
 def test_sample_is_printed_before_it_fails_without_corpus(gptx: Gptx, home: Path) -> None:
@@ -255,26 +206,20 @@ def test_requested_device_that_torch_cannot_use_is_refused(
 
 
 def test_a_new_text_each_time_whose_seed_is_printed(gptx: Gptx) -> None:
-    first, second = (
-        gptx("sample", "the", "--length", "60", "--temperature", "2") for _ in range(2)
-    )
+    line = ("sample", "the", "--length", "60", "--temperature", "2")
+    first, second = gptx(*line), gptx(*line)
     assert first.out != second.out
     seed = re.fullmatch(r"seed (\d+)\n", first.err)
     assert seed
-    record = json.loads(
-        gptx(
-            "sample", "the", "--length", "60", "--temperature", "2", "--json", "--seed", seed[1]
-        ).out
-    )
+    record = json.loads(gptx(*line, "--json", "--seed", seed[1]).out)
     assert record["seed"] == int(seed[1])
     assert record["text"].removesuffix("\n") + "\n" == first.out
 
 
-@pytest.mark.parametrize("typed", ["the\\n", "the\n"])
-def test_typed_escapes_mean_the_same_in_prompt_and_stop(gptx: Gptx, typed: str) -> None:
-    answer = gptx(*SAMPLE, "--prompt", typed, "--length", "90", "--stop", r"\n", "--keep-stop")
-    expected = gptx(*SAMPLE, "--prompt", "the\n", "--length", "90", "--stop", "\n", "--keep-stop")
-    assert (answer.out, answer.err) == (expected.out, "")
+def test_typed_escapes_mean_the_same_in_prompt_and_stop(gptx: Gptx) -> None:
+    line = (*SAMPLE, "--length", "90", "--keep-stop")
+    answer = gptx(*line, "--prompt", "the\\n", "--stop", r"\n")
+    assert answer == gptx(*line, "--prompt", "the\n", "--stop", "\n")
     assert answer.out.startswith("the\n")
 
 
@@ -329,12 +274,3 @@ def test_avoided_copies_are_not_in_the_corpus(
     ended = gptx(*SAMPLE, "the ", "--avoid-copies", "6")
     assert (ended.code, ended.out) == (0, "the \n")
     assert ended.err.startswith("the text ends where all that the model would write next stands")
-
-
-def test_python_continues_several_prompts(gptx: Gptx) -> None:
-    run = gpt.load("checkpoints")
-    texts = run.sample(["the cat", "no rat"], length=9, seed=1)
-    assert texts == [run.sample(prompt, length=9, seed=1) for prompt in ("the cat", "no rat")]
-    assert [len(each) for each in run.sample(["the", "no"], n=3, length=2)] == [3, 3]
-    text = run.sample("the cat", length=9)
-    assert (text, text.new) == (run.sample("the cat", length=9, seed=text.seed), text[7:])
