@@ -174,7 +174,6 @@ def test_run_killed_before_its_first_checkpoint_can_be_trained_again(
     (left / ".lock").touch()
     resumed = gptx("train", "--resume", "--run", "killed")
     assert resumed.code == 4
-    assert "train it again: gptx train … --run killed" in resumed.err
     with Run(left).lock():  # another process is preparing this run
         assert gptx("train", "corpus.txt", *TINY, "--run", "killed").code == 5
     assert (left / "config.toml").is_file()
