@@ -142,10 +142,7 @@ class Source:
 
 
 def find_sources(names: Sequence[str], data: Path, pipe: BinaryIO) -> list[Source]:
-    """The files with these names, in their order; those of a folder sorted by path.
-
-    Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
-    """
+    """The files with these names, in their order; those of a folder sorted by path."""
     return [source for name in names or (EMBEDDED,) for source in _named(name, data, pipe)]
 
 

@@ -307,9 +307,8 @@ def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) 
     run = manifest_of(read_corpus(["book.txt"], working, PIPE))
     shutil.rmtree(working)
     Path("book.txt").write_text(TEXT + "!")
-    with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text") as caught:
+    with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text"):
         find_corpus(run, names, working, PIPE)
-    assert caught.value.exit_code == 3
 
 
 def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:
