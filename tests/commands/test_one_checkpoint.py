@@ -68,7 +68,7 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
         (
             "train --resume --run {model}",
             2,
-            "--run: {model} is a file, but only a run can be resumed",
+            "invalid run name",
         ),
         ("sample --run ../first", 4, "no checkpoint in "),
         ("sample --run sent", 4, "no checkpoint in "),
