@@ -97,7 +97,12 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
     )
     app.callback(invoke_without_command=True)(gptx)
     for name in names:
-        function = listed if only_listed else _function(name)
+        function: Callable[..., None] = lambda: None  # noqa: E731
+        if not only_listed:
+            from gpt.commands.options import make_callback
+
+            module = import_module(f"gpt.commands.{MODULES.get(name, name)}")
+            function = make_callback(module.command)
         app.command(
             name,
             cls=GroupedOptions,
@@ -105,18 +110,6 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
             context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
         )(function)
     return app
-
-
-def _function(name: str) -> Callable[..., None]:
-    """The function that Typer calls for a command, made from `command` in its module."""
-    from gpt.commands.options import make_callback
-
-    module = import_module(f"gpt.commands.{MODULES.get(name, name)}")
-    return make_callback(module.command)
-
-
-def listed() -> None:
-    """Stands for a command without its options; no command line runs it."""
 
 
 def gptx(

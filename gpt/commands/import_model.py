@@ -40,10 +40,7 @@ def command(asked: ImportOptions) -> None:
     Runs no code from its files.
     """
     from gpt.storage.overview import model_facts
-    from gpt.storage.run import check_run_name
 
-    if asked.run is not None:
-        check_run_name(asked.run)
     refuse_if(
         os.path.isdir(asked.file),
         f"{asked.file} is a folder; give the path of nanoGPT's ckpt.pt",
