@@ -28,7 +28,7 @@ def printable(name: str | os.PathLike[str]) -> str:
 def counted(count: int | str, what: str) -> str:
     """ "1 thread", "2 threads", "1,000 threads" """
     number = f"{count:,}" if isinstance(count, int) else count
-    return f"{number} {what}" + "s" * (number != "1")
+    return f"{number} {what}" if number == "1" else f"{number} {what}s"
 
 
 def layers_and_heads(layers: int, heads: int) -> str:

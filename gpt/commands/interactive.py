@@ -101,12 +101,16 @@ class Session:
         if not typed:
             known = "" if self.settings.keep_stop else self.stopped or ""
         elif typed[0] in DIALOGUE and self.text and self.text[-1] != "\n":
-            known = "\n" * (not self.model.vocabulary.unknown("\n")) + known
+            known = self._after("\n", known)
         elif words_meet(self.text, known) and not typed.startswith("+"):
-            known = " " * (not self.model.vocabulary.unknown(" ")) + known
+            known = self._after(" ", known)
         self.turns.append(Turn(self.text, self.text + known))
         self.text += known
         self._write(known)
+
+    def _after(self, character: str, text: str) -> str:
+        """The text after this character, if the model knows the character."""
+        return text if self.model.vocabulary.unknown(character) else character + text
 
     def _write(self, shown: str) -> SampleConfig:
         """Continues from the last turn's start; shows `shown`, then what the model writes. Returns
