@@ -347,12 +347,12 @@ def read_corpus(
     """Finds and encodes the texts with these names, and the validation text that `config` names."""
     config = config or TrainConfig()
     files.sweep(data)
-    sources = find_sources(names, data, pipe)
+    sources = find_sources(names, data, pipe, config.encoding)
     opened, validation = [*sources], list[Source]()
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, pipe)
+                validation = find_sources([config.validation], data, pipe, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
             opened += validation

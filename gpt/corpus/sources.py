@@ -35,6 +35,7 @@ from gpt.corpus.formats import (
     UTF_8,
     ZIP,
     BadByteError,
+    check_start,
     choose_codec,
     decode,
     read_column,
@@ -141,17 +142,20 @@ class Source:
     note: str = ""
 
 
-def find_sources(names: Sequence[str], data: Path, pipe: BinaryIO) -> list[Source]:
+def find_sources(
+    names: Sequence[str], data: Path, pipe: BinaryIO, encoding: str = UTF_8
+) -> list[Source]:
     """The files with these names, in their order; those of a folder sorted by path."""
-    return [source for name in names or (EMBEDDED,) for source in _named(name, data, pipe)]
+    names = names or (EMBEDDED,)
+    return [source for name in names for source in _named(name, data, pipe, encoding)]
 
 
-def _named(name: str, data: Path, pipe: BinaryIO) -> list[Source]:
+def _named(name: str, data: Path, pipe: BinaryIO, encoding: str) -> list[Source]:
     """The files with one name. Raises TextError, StorageError."""
     if not name:
         raise _unreadable(name, "the name is empty; to train on all texts of this folder, give .")
     if name == "-":
-        return [Source(Path("-"), "-", _temporary(_parts(pipe), data))]
+        return [Source(Path("-"), "-", _temporary(_checked(pipe, name, encoding), data))]
     try:
         mode = os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -162,7 +166,7 @@ def _named(name: str, data: Path, pipe: BinaryIO) -> list[Source]:
         raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
     if stat.S_ISFIFO(mode):
         with open_source(Source(Path(name), name)) as stream:
-            return [Source(Path("-"), "-", _temporary(_parts(stream), data))]
+            return [Source(Path("-"), "-", _temporary(_checked(stream, name, encoding), data))]
     return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
 
 
@@ -263,6 +267,14 @@ def read_head(file: BinaryIO) -> bytes:
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
         head += file.read(TAIL)
     return head
+
+
+def _checked(pipe: BinaryIO, name: str, encoding: str) -> Iterator[bytes]:
+    """The parts of a pipe; its start is checked first, as the rest may never end."""
+    head = pipe.read(CHUNK)
+    check_start(head, name, encoding)
+    yield head
+    yield from _parts(pipe)
 
 
 def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:

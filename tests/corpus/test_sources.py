@@ -214,3 +214,16 @@ def test_texts_are_separated_hashed_and_counted(
     border = text.starts[min(training, len(contents))]
     for part, counts in zip((whole[:border], whole[border:]), text.counts, strict=True):
         assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
+
+
+def test_a_pipe_that_is_no_text_is_refused_before_it_is_stored(tmp_path: Path) -> None:
+    class Endless(io.BytesIO):
+        read_so_far = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            assert self.read_so_far == 0, "the rest is read, too"
+            self.read_so_far += size or 0
+            return bytes(size or 0)
+
+    with pytest.raises(TextError, match="NUL character"):
+        find_sources(["-"], tmp_path / "data", Endless())
