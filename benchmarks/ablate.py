@@ -25,7 +25,7 @@ from measure import configs, in_turns, split_ids, training
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import preset_values
 from gpt.devices import let_threads_sleep
-from gpt.training.evaluation import evaluate
+from gpt.training.step import evaluate
 
 #: The choices of the default preset, each one changed alone.
 VARIANTS = {

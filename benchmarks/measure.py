@@ -96,8 +96,7 @@ def training(
 ) -> Iterator[tuple[GPT, float]]:
     """Trains a new model without end: after each step, the model and the step's loss."""
     from gpt.model import GPT, initialise
-    from gpt.training.optim import Optimizer
-    from gpt.training.step import Net, train_step
+    from gpt.training.step import Net, Optimizer, train_step
 
     model = GPT(model_config)
     initialise(model, config.seed)

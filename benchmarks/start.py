@@ -44,7 +44,7 @@ def train_until_first_step(words: list[str]) -> None:
     from gpt.commands import main, train
 
     def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
-        from gpt.training.events import Stepped
+        from gpt.training.progress import Stepped
 
         for event in train._reported(trainer, plan):
             if isinstance(event, Stepped):

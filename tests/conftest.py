@@ -22,9 +22,8 @@ from gpt.corpus.sources import Source
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Checkpoint, Run, new_run
-from gpt.training.checkpoint import Prove
-from gpt.training.events import Saved
-from gpt.training.trainer import Job, Trainer
+from gpt.training.progress import Saved
+from gpt.training.trainer import Job, Prove, Trainer
 
 pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of the command line
 

@@ -14,7 +14,7 @@ from gpt.interface.trained import TrainedGPT, load
 from gpt.model import GPT, initialise
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import prove_tensors
-from gpt.training.checkpoint import model_bytes
+from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary
 
 #: Letters, line ends, a tab, combining and joining characters, emoji, NUL.

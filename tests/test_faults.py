@@ -21,7 +21,7 @@ from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
 from gpt.errors import StorageError
 from gpt.storage.run import MODEL, STATE, Run, new_run, step_folder
-from gpt.training.events import Event, Stepped
+from gpt.training.progress import Event, Stepped
 from gpt.training.trainer import Job, Trainer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")

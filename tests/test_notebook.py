@@ -16,7 +16,7 @@ from program import TINY, Gptx, Terminal
 import gpt
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface import training as notebook
-from gpt.training.events import Event, Stepped
+from gpt.training.progress import Event, Stepped
 
 SMALL: dict[str, Any] = {
     "n_layer": 2,

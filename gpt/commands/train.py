@@ -22,8 +22,8 @@ from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from gpt.interface.preparing import Start
-    from gpt.training.events import Event
     from gpt.training.plan import Plan
+    from gpt.training.progress import Event
     from gpt.training.trainer import Trainer
 
 SLOWER = 1.5  # steps that take so many times as long as planned are named at once
@@ -128,7 +128,7 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
     from gpt.storage.overview import outcome_record
     from gpt.training import ranks
     from gpt.training.card import end_card
-    from gpt.training.events import Stopped
+    from gpt.training.progress import Stopped
 
     stopped, first = Stopped(0, ""), ranks.is_first()
     try:
@@ -156,7 +156,7 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     """Yields the events; shows a bar with losses, and a line for each evaluation."""
     from gpt.interface.training import BAR_FORMAT, show_bar
     from gpt.training.card import slower_text
-    from gpt.training.events import Evaluated, Sampled
+    from gpt.training.progress import Evaluated, Sampled
 
     def say(line: str) -> None:  # above the bar
         if bar.disable:

@@ -31,7 +31,7 @@ from gpt.reading.sampler import Samples
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.model_file import EXCERPT_LENGTH
 from gpt.storage.run import MODEL, Checkpoint, new_run
-from gpt.training.checkpoint import model_bytes
+from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 

@@ -46,7 +46,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedTe
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint, Run, check_free, discard_if_empty, new_run
 from gpt.training import ranks
-from gpt.training.events import Event, Sampled, Saved, check_tracker
+from gpt.training.progress import Event, Sampled, Saved, check_tracker
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 

@@ -489,7 +489,7 @@ class TrainedGPT:
         """A copy of the GPT as a torch module with trainable weights, for gradients: (B, T) int64
         ids -> (B, T, vocab_size) logits, without dropout. Imports torch.
         """
-        from gpt.training.checkpoint import load_gpt
+        from gpt.training.trainer import load_gpt
 
         return load_gpt(self.stored, "cpu").eval()
 
@@ -615,6 +615,6 @@ def try_torch(device: str) -> None:
 def open_on_device(stored: StoredModel, device: str) -> Device:
     """The model on a device. May raise any exception."""
     from gpt.model.device import DeviceGPT
-    from gpt.training.checkpoint import load_gpt
+    from gpt.training.trainer import load_gpt
 
     return DeviceGPT(load_gpt(stored, device), device)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpt.interface.preparing import Start
-    from gpt.training.events import Event
+    from gpt.training.progress import Event
     from gpt.training.trainer import Trainer
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -169,7 +169,7 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
 def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """Trains and yields the events. The bar, of total 1, shows progress, step and losses."""
     from gpt.interface.preparing import train_and_record
-    from gpt.training.events import Evaluated, EvaluatedAtEnd, Evaluating, Stepped
+    from gpt.training.progress import Evaluated, EvaluatedAtEnd, Evaluating, Stepped
 
     shown = validation = ""
     for event in train_and_record(trainer):

@@ -27,7 +27,7 @@ from gpt.devices import available_cpus, available_memory, check_device, resolve_
 from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
-from gpt.training.schedule import SAMPLING, Speed
+from gpt.training.progress import SAMPLING, Speed
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 

@@ -4,16 +4,24 @@ Batches are a pure function of (seed, step), dropout gets a new seed at every st
 time budget the learning rate is a function of step and options. So a checkpoint needs no generator
 states, and neither evaluations nor saves change the weights. With a time budget, the learning rate
 follows the first rank's clock (Clock in gpt/storage/manifest.py).
+
+A checkpoint's bytes are exact: weights with their probe, and the optimizer's moments. gpt/storage
+writes and verifies them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt.config import TrainConfig
+import numpy as np
+import torch
+from torch.func import functional_call
+
+from gpt.checks import Check
+from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import Experts
 from gpt.counting.gate import Counting
@@ -22,30 +30,51 @@ from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.manifest import Manifest, characters_read
-from gpt.storage.model_file import EXCERPT_LENGTH, StoredModel
+from gpt.storage.model_file import (
+    EXCERPT_LENGTH,
+    Probe,
+    StoredModel,
+    Tensors,
+    pack,
+    pick_probe_logits,
+)
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
-from gpt.training.checkpoint import (
-    Prove,
-    load_gpt,
-    model_bytes,
-    restore_state,
-    state_bytes,
-)
-from gpt.training.evaluation import Losses, evaluate, evaluate_with_progress, predict_span
-from gpt.training.events import (
+from gpt.training.progress import (
+    SAMPLING,
+    UNKNOWN,
     Evaluated,
     EvaluatedAtEnd,
     Evaluating,
     Event,
     Records,
     Saved,
+    Speed,
     Stepped,
     Stopped,
+    Timing,
+    is_due,
+    learning_rate,
 )
-from gpt.training.optim import Average, Optimizer
-from gpt.training.schedule import SAMPLING, UNKNOWN, Speed, Timing, is_due, learning_rate
-from gpt.training.step import Net, torch_errors, train_step
+from gpt.training.step import (
+    Average,
+    Losses,
+    Net,
+    Optimizer,
+    evaluate,
+    evaluate_with_progress,
+    predict_span,
+    torch_errors,
+    train_step,
+)
+from gpt.vocabulary import Ids, Vocabulary
+
+PROBE_POSITIONS = 512  # limits the time to open a model, which computes them
+PROBE_LOGITS = 2**25  # computed in float64; limits the time for a very large vocabulary
+PROBE_AT_ONCE = 2**20  # logits computed together, unless a row has more; limits the memory
+PROBE_NUMBERS = 2**14  # stored logits; limits the size of a checkpoint with a large vocabulary
+#: Type of the check that numpy computes a probe's logits from these tensors (gpt/reading/probe.py).
+Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 
 @dataclass(frozen=True)
@@ -347,3 +376,123 @@ def _first_model(job: Job, checkpoint: Checkpoint | None) -> GPT:
     else:
         initialise(model, job.manifest.train.seed)
     return model.to(job.device)
+
+
+def model_bytes(
+    model: GPT,
+    vocabulary: Vocabulary,
+    excerpt: str,
+    step: int,
+    prove: Prove | None = None,
+    mixture: Mixture | None = None,
+) -> bytes:
+    """A model file that can be shared by itself: weights, config, vocabulary, a probe, a digest,
+    and the tables and gate of counting. Raises NumericsError if `prove` computes other logits.
+    """
+    probe = probe_of(model, vocabulary.encode(excerpt))
+    release_memory()  # frees the float64 weights
+    tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
+    check = prove(model.config, tensors, probe) if prove else None
+    if check and not check.passed:
+        raise NumericsError(
+            f"numpy computes other logits than torch at step {step:,} (difference "
+            f"{check.error:.1e}; rounding allows {check.bound:.1e}), so this step was not saved. "
+            "Try another version of numpy or torch"
+        )
+    tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
+    if mixture:
+        tensors |= {f"counting.{name}": array for name, array in mixture.packed().items()}
+    about = {"config": model.config, "vocabulary": vocabulary, "excerpt": excerpt, "step": step}
+    return pack(tensors, about)
+
+
+def probe_of(model: GPT, text: Ids) -> Probe:
+    """The start of a text, then every character of the vocabulary (of a larger one, evenly spread
+    ones), in rows as long as the context.
+    """
+    config = model.config
+    positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
+    length = min(config.block_size, positions)
+    rows = min(-(-config.vocab_size // length), positions // length)
+    count = min(config.vocab_size, rows * length)
+    every = np.linspace(0, config.vocab_size - 1, count).astype(np.int32)
+    start = np.resize(text.astype(np.int32), rows * length - count)
+    ids = np.concatenate((start, every)).reshape(rows, length)
+    kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
+    probe = Probe(ids, np.zeros((ids.size, kept), np.float32))
+    logits = exact_logits(model, ids)
+    return replace(probe, logits=pick_probe_logits(logits, kept).astype(np.float32))
+
+
+@torch.no_grad()
+def exact_logits(
+    model: GPT, ids: Ids
+) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """(R, L) ids -> R rows of (L, vocab_size) logits in float64, on the CPU and without dropout."""
+    state: dict[str, torch.Tensor] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        moved = tensor.detach().cpu()
+        state[name] = moved.double() if moved.is_floating_point() else moved
+    for name, table in model.position.tables(model.config).items():
+        state[f"position.{name}"] = table
+    rows = max(1, PROBE_AT_ONCE // (ids.shape[1] * model.config.vocab_size))
+    was_training = model.training
+    model.eval()
+    for first in range(0, len(ids), rows):
+        some = torch.from_numpy(ids[first : first + rows].astype(np.int64))
+        yield from functional_call(model, state, (some,)).numpy()
+    model.train(was_training)
+
+
+def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
+    """The optimizer's moments and step counts, by parameter name, as bytes. averaged: the weights,
+    too, because the model file has their average.
+    """
+    tensors: Tensors = {}
+    for name, parameter in model.named_parameters():
+        state = optimizer.state(parameter)
+        steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
+        tensors[f"step.{name}"] = _numpy(steps.reshape(1))
+        for moment in optimizer.moments(parameter):
+            value = state.get(moment)
+            value = torch.zeros_like(parameter) if value is None else value
+            tensors[f"{moment}.{name}"] = _numpy(value)
+        if averaged:
+            tensors[f"weight.{name}"] = _numpy(parameter.detach())
+    return pack(tensors, {})
+
+
+def load_gpt(stored: StoredModel, device: str) -> GPT:
+    """The torch model of a verified file."""
+    model = GPT(stored.config)
+    model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
+    return model.to(device)
+
+
+def restore_state(
+    checkpoint: Checkpoint, model: GPT, optimizer: Optimizer, averaged: bool = False
+) -> None:
+    """Restores the moments bit for bit (load_state_dict would convert them to the parameter's type)
+    and, if `averaged`, the weights. Raises CheckpointError.
+    """
+    parameters = dict(model.named_parameters())
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, parameter in parameters.items():
+        shapes[f"step.{name}"] = (1,)
+        shapes |= {
+            f"{moment}.{name}": tuple(parameter.shape) for moment in optimizer.moments(parameter)
+        }
+        if averaged:
+            shapes[f"weight.{name}"] = tuple(parameter.shape)
+    tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
+    for name, parameter in parameters.items():
+        if averaged:
+            parameter.data.copy_(tensors[f"weight.{name}"])
+        state = optimizer.state(parameter)
+        for moment in optimizer.moments(parameter):
+            state[moment] = tensors[f"{moment}.{name}"].to(parameter.device)
+        state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return tensor.cpu().contiguous().numpy()

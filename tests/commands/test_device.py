@@ -47,7 +47,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(DeviceGPT, name, counted(name))
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
     monkeypatch.setattr("gpt.interface.trained.try_torch", lambda device: None)
-    monkeypatch.setattr("gpt.training.checkpoint.GPT.to", lambda self, device: self)
+    monkeypatch.setattr("gpt.training.trainer.GPT.to", lambda self, device: self)
     return found
 
 

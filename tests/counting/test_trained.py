@@ -16,9 +16,8 @@ from gpt.counting.gate import Predict
 from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
 from gpt.storage.run import Run, new_run
-from gpt.training.evaluation import predict_span
-from gpt.training.events import Evaluated
-from gpt.training.step import IGNORED, _mean_loss
+from gpt.training.progress import Evaluated
+from gpt.training.step import IGNORED, _mean_loss, predict_span
 from gpt.training.trainer import Job, Trainer
 from gpt.vocabulary import Ids
 

@@ -13,7 +13,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.storage.run import Checkpoint
-from gpt.training.checkpoint import load_gpt
+from gpt.training.trainer import load_gpt
 
 
 @pytest.fixture

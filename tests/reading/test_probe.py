@@ -18,7 +18,7 @@ from gpt.model import GPT
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import TOLERANCE, difference, prove, prove_tensors
 from gpt.storage.model_file import Tensors, read_model
-from gpt.training.checkpoint import model_bytes, probe_of
+from gpt.training.trainer import model_bytes, probe_of
 from gpt.vocabulary import Vocabulary
 
 LETTERS = Vocabulary("abcdefghijklmnopqrstuvwxyz")

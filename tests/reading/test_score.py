@@ -15,8 +15,8 @@ from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
 from gpt.reading.score import Surprisals, character_surprisals, score, surprisals
-from gpt.training.checkpoint import load_gpt
-from gpt.training.evaluation import evaluate
+from gpt.training.step import evaluate
+from gpt.training.trainer import load_gpt
 
 LENGTHS = [2, 16, 17, 18, 40, 200]  # around whole windows of 16 targets
 

@@ -17,7 +17,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
 from gpt.storage.model_file import Probe, pack, read_model
 from gpt.storage.run import MODEL, Checkpoint
-from gpt.training.checkpoint import PROBE_POSITIONS, model_bytes
+from gpt.training.trainer import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary
 
 EMBEDDING = "token_embedding.weight"

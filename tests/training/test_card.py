@@ -21,7 +21,7 @@ from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
 from gpt.training.card import end_card, loss_advice, plan_card, slower_text, whole_card
 from gpt.training.plan import Plan
-from gpt.training.schedule import Speed
+from gpt.training.progress import Speed
 from gpt.vocabulary import Vocabulary
 
 CLOCK = Clock(seconds=120)

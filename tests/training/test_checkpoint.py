@@ -18,7 +18,8 @@ from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
 from gpt.storage.model_file import Probe, read_model
 from gpt.storage.run import MODEL, Checkpoint, Run
-from gpt.training.checkpoint import (
+from gpt.training.step import Optimizer, train_step
+from gpt.training.trainer import (
     exact_logits,
     load_gpt,
     model_bytes,
@@ -26,8 +27,6 @@ from gpt.training.checkpoint import (
     restore_state,
     state_bytes,
 )
-from gpt.training.optim import Optimizer
-from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)

@@ -23,7 +23,7 @@ from gpt.errors import ConfigError, NumericsError, RankError
 from gpt.model import GPT
 from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import ranks
-from gpt.training.events import Evaluated, Event, Saved, Stepped, Stopped
+from gpt.training.progress import Evaluated, Event, Saved, Stepped, Stopped
 from gpt.training.step import Net
 from gpt.training.trainer import Job, Trainer
 

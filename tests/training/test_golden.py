@@ -17,8 +17,8 @@ from conftest import corpus_of
 from gpt.corpus.sources import repeats
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Run, new_run
-from gpt.training.events import Evaluated, Stepped
 from gpt.training.plan import Machine, make_plan
+from gpt.training.progress import Evaluated, Stepped
 from gpt.training.trainer import Job, Trainer
 
 CHARACTERS = 20_000  # characters of the text

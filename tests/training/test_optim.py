@@ -13,15 +13,14 @@ from conftest import TEXT, TINY, corpus_of, manifest_of
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
 from gpt.storage.run import new_run
-from gpt.training.evaluation import evaluate
-from gpt.training.events import Evaluated
-from gpt.training.optim import (
+from gpt.training.progress import Evaluated, learning_rate
+from gpt.training.step import (
     FACTORS,
     MARGIN,
     Average,
     Optimizer,
+    evaluate,
 )
-from gpt.training.schedule import learning_rate
 from gpt.training.trainer import Job, Trainer
 
 WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}

@@ -13,10 +13,10 @@ from conftest import TEXT, corpus_of, manifest_of, resume
 from program import TINY, Gptx
 
 from gpt.storage.run import Run, new_run
-from gpt.training import events as module
+from gpt.training import progress as module
 from gpt.training import ranks
 from gpt.training import trainer as trainer_module
-from gpt.training.events import Event, Stepped
+from gpt.training.progress import Event, Stepped
 from gpt.training.trainer import Job, Trainer
 
 
@@ -48,7 +48,7 @@ def untimed(run: Run) -> list[dict[str, Any]]:
 def test_records_are_means_over_the_steps_since_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.training.events.RECORDS", 10)
+    monkeypatch.setattr("gpt.training.progress.RECORDS", 10)
     norms: list[float] = []
     take: Any = trainer_module.train_step
 
@@ -80,7 +80,7 @@ def recorded(run: Run, name: str) -> list[float]:
 def test_a_resumed_run_has_the_records_of_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:
-    monkeypatch.setattr("gpt.training.events.RECORDS", 7)
+    monkeypatch.setattr("gpt.training.progress.RECORDS", 7)
     unbroken = new_trainer(tmp_path, "unbroken")
     finish(unbroken)
     trainer = new_trainer(tmp_path, "stopped")

@@ -12,7 +12,7 @@ from manifests import manifest
 
 from gpt.config import TrainConfig
 from gpt.storage.manifest import Clock, Manifest
-from gpt.training.schedule import RECORDS, is_due, learning_rate, passes
+from gpt.training.progress import RECORDS, is_due, learning_rate, passes
 
 
 def at(step: int, **options: Any) -> Manifest:

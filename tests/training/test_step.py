@@ -16,9 +16,9 @@ from torch import Tensor
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import ConfigError, OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.optim import Optimizer
 from gpt.training.step import (
     Net,
+    Optimizer,
     check_memory,
     torch_errors,
     train_step,

@@ -18,9 +18,8 @@ from gpt.storage.manifest import Clock
 from gpt.storage.run import Run, new_run
 from gpt.training import ranks
 from gpt.training import trainer as module
-from gpt.training.events import EvaluatedAtEnd, Event, Stepped, Stopped
 from gpt.training.plan import LATER_PEAK, Machine, resume_plan
-from gpt.training.schedule import Speed, learning_rate
+from gpt.training.progress import EvaluatedAtEnd, Event, Speed, Stepped, Stopped, learning_rate
 from gpt.training.trainer import Job, Trainer
 
 BUDGET = 20.0  # seconds

@@ -23,8 +23,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import trainer as module
-from gpt.training.evaluation import Losses, evaluate
-from gpt.training.events import (
+from gpt.training.progress import (
     Evaluated,
     EvaluatedAtEnd,
     Event,
@@ -32,6 +31,7 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
+from gpt.training.step import Losses, evaluate
 from gpt.training.trainer import Job, Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
