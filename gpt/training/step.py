@@ -41,8 +41,6 @@ from gpt.vocabulary import Ids
 
 IGNORED = -100  # the target of held-out text: torch's cross_entropy leaves it out
 EMBEDDING_AND_OUTPUT = ("token_embedding.weight", "lm_head.weight")
-#: The moments that AdamW stores for a parameter, in its shape. Muon stores the first one.
-MOMENTS = ("exp_avg", "exp_avg_sq")
 #: Factors a, b, c of the steps s ← a·s + b·s³ + c·s⁵, which bring singular values s between 0.001
 #: and 1 near 1 (Polar Express, Amsel et al. 2025).
 FACTORS = (
@@ -65,7 +63,8 @@ class Optimizer:
     """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
     Weight decay applies to matrices alone. Embedding and output may have their own learning rate.
-    clock: that of a run with a time budget; the trainer sets it before each step.
+    clock: that of a run with a time budget; the trainer sets it before each step. state: by kind
+    and parameter, the numbers of steps and the moments, which steps change in place.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
@@ -93,16 +92,17 @@ class Optimizer:
             fused=next(model.parameters()).device.type in ("cpu", "cuda"),
         )
         self.param_groups = self._adamw.param_groups  # of AdamW; "peak": the highest rate
-
-    def moments(self, parameter: Tensor) -> tuple[str, ...]:
-        """The names of the tensors in `state` that have the parameter's shape."""
-        return MOMENTS[:1] if parameter in self._muon.state else MOMENTS
-
-    def state(self, parameter: Tensor) -> dict[str, Any]:
-        """The optimizer's state for one parameter, to read or to set: "step" and its moments."""
-        several = self._muon if parameter in self._muon.state else self._adamw
-        state: dict[str, Any] = several.state[parameter]
-        return state
+        self.state: dict[str, Tensor] = {}
+        for name, parameter in model.named_parameters():
+            state = {"step": torch.zeros((), device=parameter.device)}
+            if parameter in self._muon.state:
+                self._muon.state[parameter] = state
+            else:
+                self._adamw.state[parameter] = state
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            for kind, tensor in state.items():
+                self.state[f"{kind}.{name}"] = torch.atleast_1d(tensor)
 
     def zero_grad(self) -> None:
         """Removes the gradients and frees their memory."""
@@ -217,8 +217,6 @@ class Muon:
         ahead = []
         for parameter in matrices.parameters:
             state = self.state[parameter]
-            if not state:
-                state.update(step=torch.tensor(0.0), exp_avg=torch.zeros_like(parameter))
             state["step"] += 1
             mean, gradient = state["exp_avg"], parameter.grad
             assert gradient is not None

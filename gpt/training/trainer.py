@@ -126,7 +126,7 @@ class Trainer:
         self.saved_step: int | None = None
         self._unevaluated = False  # whether the saved step still needs its evaluation
         if checkpoint is not None:
-            restore_state(checkpoint, self.model, self.optimizer, has_average)
+            restore_state(checkpoint, self._state())
             self._continue_after(checkpoint.manifest)
         self.stop_reason: str | None = None
         self._agreed: str | None = None  # the reason to stop on which all ranks agree
@@ -349,8 +349,11 @@ class Trainer:
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
         stored = model_bytes(self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture)
         release_memory()
-        state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
-        return self.run.commit(manifest, {MODEL: stored, STATE: state})
+        state = {name: _numpy(tensor) for name, tensor in self._state().items()}
+        return self.run.commit(manifest, {MODEL: stored, STATE: pack(state, {})})
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return training_state(self.model, self.optimizer, self.average is not None)
 
     def _check(self, number: float, step: int, what: str) -> None:
         """Raises NumericsError, which says what to try, unless the number `what` is finite."""
@@ -444,24 +447,6 @@ def exact_logits(
     model.train(was_training)
 
 
-def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
-    """The optimizer's moments and step counts, by parameter name, as bytes. averaged: the weights,
-    too, because the model file has their average.
-    """
-    tensors: Tensors = {}
-    for name, parameter in model.named_parameters():
-        state = optimizer.state(parameter)
-        steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
-        tensors[f"step.{name}"] = _numpy(steps.reshape(1))
-        for moment in optimizer.moments(parameter):
-            value = state.get(moment)
-            value = torch.zeros_like(parameter) if value is None else value
-            tensors[f"{moment}.{name}"] = _numpy(value)
-        if averaged:
-            tensors[f"weight.{name}"] = _numpy(parameter.detach())
-    return pack(tensors, {})
-
-
 def load_gpt(stored: StoredModel, device: str) -> GPT:
     """The torch model of a verified file."""
     model = GPT(stored.config)
@@ -469,29 +454,21 @@ def load_gpt(stored: StoredModel, device: str) -> GPT:
     return model.to(device)
 
 
-def restore_state(
-    checkpoint: Checkpoint, model: GPT, optimizer: Optimizer, averaged: bool = False
-) -> None:
-    """Restores the moments bit for bit (load_state_dict would convert them to the parameter's type)
-    and, if `averaged`, the weights. Raises CheckpointError.
+def training_state(model: GPT, optimizer: Optimizer, averaged: bool) -> dict[str, torch.Tensor]:
+    """The tensors with which a training goes on, by name: the optimizer's and, if the model file
+    has averages of the weights, the weights.
     """
-    parameters = dict(model.named_parameters())
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, parameter in parameters.items():
-        shapes[f"step.{name}"] = (1,)
-        shapes |= {
-            f"{moment}.{name}": tuple(parameter.shape) for moment in optimizer.moments(parameter)
-        }
-        if averaged:
-            shapes[f"weight.{name}"] = tuple(parameter.shape)
-    tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
-    for name, parameter in parameters.items():
-        if averaged:
-            parameter.data.copy_(tensors[f"weight.{name}"])
-        state = optimizer.state(parameter)
-        for moment in optimizer.moments(parameter):
-            state[moment] = tensors[f"{moment}.{name}"].to(parameter.device)
-        state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
+    if not averaged:
+        return optimizer.state
+    weights = {f"weight.{name}": value.detach() for name, value in model.named_parameters()}
+    return optimizer.state | weights
+
+
+def restore_state(checkpoint: Checkpoint, state: dict[str, torch.Tensor]) -> None:
+    """Restores these tensors in place, bit for bit. Raises CheckpointError."""
+    stored = checkpoint.state({name: tuple(tensor.shape) for name, tensor in state.items()})
+    for name, tensor in state.items():
+        tensor.copy_(torch.tensor(stored[name]))
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -16,8 +16,8 @@ from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
-from gpt.storage.model_file import Probe, read_model
-from gpt.storage.run import MODEL, Checkpoint, Run
+from gpt.storage.model_file import Probe, pack, read_model
+from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.step import Optimizer, train_step
 from gpt.training.trainer import (
     exact_logits,
@@ -25,7 +25,6 @@ from gpt.training.trainer import (
     model_bytes,
     probe_of,
     restore_state,
-    state_bytes,
 )
 from gpt.vocabulary import Vocabulary
 
@@ -49,15 +48,6 @@ def trained(steps: int = 3, **shape: Any) -> tuple[GPT, Optimizer]:
     return model, optimizer
 
 
-def moments(model: GPT, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, by parameter and name."""
-    return {
-        f"{name}.{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state(parameter).items()
-    }
-
-
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     """Whether both hold the same tensors, bit for bit."""
     return first.keys() == second.keys() and all(
@@ -71,7 +61,7 @@ def committed(folder: Path, start: Checkpoint, model: GPT, optimizer: Optimizer)
     manifest = replace(start.manifest, model=model.config)
     contents = {
         MODEL: model_bytes(model, VOCABULARY, TEXT, manifest.step),
-        "state.safetensors": state_bytes(model, optimizer),
+        STATE: pack({name: tensor.numpy() for name, tensor in optimizer.state.items()}, {}),
     }
     return Run(folder).commit(manifest, contents)
 
@@ -84,9 +74,9 @@ def test_weights_and_moments_round_trip_bit_for_bit(
     checkpoint = committed(tmp_path, tiny, model, optimizer)
     again = load_gpt(checkpoint.model(), "cpu")
     restored = Optimizer(again, TRAIN)
-    restore_state(checkpoint, again, restored)
+    restore_state(checkpoint, restored.state)
     assert same(dict(again.named_parameters()), dict(model.named_parameters()))
-    assert same(moments(again, restored), moments(model, optimizer))
+    assert same(restored.state, optimizer.state)
     assert (again.lm_head.weight is again.token_embedding.weight) == model.config.tied
     for one, its_optimizer in ((model, optimizer), (again, restored)):
         train_step(one, its_optimizer, VOCABULARY.encode(TEXT), TRAIN, 3)
@@ -98,7 +88,7 @@ def test_moments_of_another_model_are_refused(tmp_path: Path, tiny: Checkpoint) 
     for shape in ({"n_layer": 1}, {"n_layer": 3}, {"n_embd": 8}):
         other = GPT(replace(checkpoint.manifest.model, **shape))
         with pytest.raises(CheckpointError, match=r"^damaged: .*state\.safetensors"):
-            restore_state(checkpoint, other, Optimizer(other, TRAIN))
+            restore_state(checkpoint, Optimizer(other, TRAIN).state)
 
 
 def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> None:
