@@ -45,7 +45,7 @@ def command(asked: RunsOptions) -> None:
         run = find_run(asked.checkpoints, asked.name)
         overview = Overview(run, run.last().manifest)
         if asked.json:
-            logs = {log: run.records(log) for log in ("metrics", "samples", "training")}
+            logs = {log: run.records(log) for log in ("metrics", "samples")}
             console.write_json({**to_record(overview), **logs})
         else:
             asked.write_result(overview, all=asked.options)

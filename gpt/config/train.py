@@ -62,7 +62,7 @@ class Session(Options):
     device: OnDevice = "auto"
     log: Annotated[
         Tracker | None,
-        option("Also write the records of metrics.jsonl into the run's folder tensorboard."),
+        option("Also write the evaluations into the run's folder tensorboard."),
     ] = None
 
 

@@ -113,7 +113,8 @@ class Start:
             self.began,
         )
         trainer = Trainer(self.run, job, self.checkpoint, prove_tensors)
-        trainer.records.track(self.log, plan.manifest)
+        if self.log is not None and ranks.is_first():
+            trainer.records.track(plan.manifest.step)
         return trainer
 
 

@@ -169,7 +169,7 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
 def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """Trains and yields the events. The bar, of total 1, shows progress, step and losses."""
     from gpt.interface.preparing import train_and_record
-    from gpt.training.progress import Evaluated, EvaluatedAtEnd, Evaluating, Stepped
+    from gpt.training.progress import Evaluated, Evaluating, Stepped
 
     shown = validation = ""
     for event in train_and_record(trainer):
@@ -177,7 +177,7 @@ def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
             shown = f"step {event.step:,} loss {event.loss:.3f}"
             bar.set_description_str(f"{shown}{validation} ", refresh=False)
             bar.update(trainer.manifest.progress - bar.n)
-        elif isinstance(event, Evaluated | EvaluatedAtEnd):
+        elif isinstance(event, Evaluated):
             validation = f" validation {event.val_loss:.3f}"
         elif isinstance(event, Evaluating):
             bar.set_description_str(f"reading the validation text: {event.share:.0%} ")

@@ -121,12 +121,11 @@ def sweep(folder: Path, age: float = STALE) -> None:
                 discard(path)
 
 
-def append(path: Path, data: bytes, flush: bool) -> None:
-    """Adds bytes to a file and, with `flush`, flushes it to the disk. Raises OSError."""
+def append(path: Path, data: bytes) -> None:
+    """Adds bytes to a file and flushes it to the disk. Raises OSError."""
     with _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:
         _write_all(descriptor, data)
-        if flush:
-            os.fsync(descriptor)
+        os.fsync(descriptor)
 
 
 def read(path: Path) -> bytes:

@@ -152,9 +152,8 @@ class Manifest:
     final_loss: the loss of best_step's weights on final_characters of the split, measured at the
     end of a run whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of
     the GPT alone. seconds: time spent on steps. elapsed: time since training began, including
-    evaluations and saves, without interruptions of the run. recording: the sums of losses and of
-    gradient norms, and the number of steps, since the last record of the training. clock: only in a
-    run with a time budget; train.steps is then the most that the text allows.
+    evaluations and saves, without interruptions of the run. clock: only in a run
+    with a time budget; train.steps is then the most that the text allows.
     imported: names the program that trained the model; `train` then has only the number of steps,
     and corpus.digest is "" if the training text is unknown.
     """
@@ -167,7 +166,6 @@ class Manifest:
     corpus: CorpusId
     seconds: float
     running: tuple[float, int]  # sum and count of losses since the last evaluation
-    recording: tuple[float, float, int] = (0.0, 0.0, 0)
     val_loss: float | None = None
     best_step: int | None = None
     best_loss: float | None = None

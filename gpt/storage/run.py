@@ -5,9 +5,8 @@ runs: finds a run by its name or makes one.
     step-00001000/model.safetensors · state.safetensors · manifest.json
 
 A step (class Checkpoint) has the model, the optimizer's state, and the manifest that records both;
-opening it fails if any byte differs from the record. A log has one JSON object a line.
-metrics.jsonl has two kinds of lines: evaluations ("metrics") and, between them, records of the
-training itself ("training"), which have a gradient norm. Readers need no lock.
+opening it fails if any byte differs from the record. A log has one JSON object a line:
+metrics.jsonl for each evaluation, samples.jsonl for each sample. Readers need no lock.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Run:
-    """A folder in checkpoints/, with its logs "metrics", "training" and "samples"."""
+    """A folder in checkpoints/, with its logs "metrics" and "samples"."""
 
     path: Path
 
@@ -217,42 +216,33 @@ class Run:
             files.replace(path, text.encode())
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
-        """Adds a line to a log. Lines of "training" are not flushed to the disk; the next
-        evaluation flushes them. Raises StorageError.
-        """
-        path = self.path / _LOGS[log]
+        """Adds a line to a log. Raises StorageError."""
+        path = self._log(log)
         with files.storage_errors(f"write {path}"):
-            files.append(path, _json_line(record).encode(), flush=log != "training")
+            files.append(path, _json_line(record).encode())
 
     def records(self, log: str) -> list[dict[str, Any]]:
         """The lines of a log, without those that are damaged."""
-        return [line for line in self._lines(_LOGS[log]) if log in ("samples", _kind(line))]
-
-    def forget_after(self, step: int, evaluated: bool = True) -> None:
-        """Deletes the log lines of later steps, which a resumed run will write again, and what a
-        kill has left of a line.
-
-        evaluated: whether to keep the evaluation and sample of the step itself.
-        """
-        for name in {*_LOGS.values()}:
-            kept = [
-                line
-                for line in self._lines(name)
-                if line["step"] < step
-                or (line["step"] == step and (evaluated or _kind(line) == "training"))
-            ]
-            if os.path.lexists(self.path / name):
-                self.write(name, "".join(map(_json_line, kept)))
-
-    def _lines(self, name: str) -> list[dict[str, Any]]:
-        """The lines of a log file, without those that are damaged."""
-        path, lines = self.path / name, []
+        path, lines = self._log(log), []
         for data in files.read(path).splitlines() if os.path.lexists(path) else ():
             with suppress(ValueError, RecursionError):
                 line = msgspec.json.decode(data, type=dict[str, Any])
                 if isinstance(line.get("step"), int):
                     lines.append(line)
         return lines
+
+    def forget_after(self, step: int) -> None:
+        """Deletes the log lines of later steps, which a resumed run will write again, and what a
+        kill has left of a line.
+        """
+        for log in ("metrics", "samples"):
+            path = self._log(log)
+            if os.path.lexists(path):
+                kept = [line for line in self.records(log) if line["step"] <= step]
+                self.write(path.name, "".join(map(_json_line, kept)))
+
+    def _log(self, log: str) -> Path:
+        return self.path / f"{log}.jsonl"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -275,15 +265,6 @@ class Run:
             yield
         finally:
             lock.release()
-
-
-#: Kind of line -> the log file that contains it.
-_LOGS = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
-
-
-def _kind(line: Mapping[str, Any]) -> str:
-    """The kind of a line of metrics.jsonl."""
-    return "training" if "gradient_norm" in line else "metrics"
 
 
 def _json_line(line: Mapping[str, Any]) -> str:

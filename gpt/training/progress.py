@@ -1,5 +1,5 @@
-"""What follows from the progress of a training: the learning rate, evaluations, records; how long
-its parts take; and the events that the trainer yields. Imports no torch.
+"""What follows from the progress of a training: the learning rate and evaluations, whose records it
+writes; how long its parts take; and the events that the trainer yields. Imports no torch.
 
 Progress is the share of the steps or, with a time budget, of the time (Manifest.progress). Without
 a budget, all of this is a function of step and options, so that a run repeats bit for bit.
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 from gpt.config import TrainConfig
 from gpt.config.train import Tracker
@@ -27,7 +27,6 @@ from gpt.training import ranks
 from gpt.words import absent
 
 NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are not measurements
-RECORDS = 500  # most records of the training between two evaluations
 NEWEST, ENOUGH = 31, 5  # newest steps whose median is known; fewer say too little
 MOST_MEDIANS = 20  # a step counts at most this many median ones: the machine was suspended
 PAUSES_SHARE = 0.1  # most of the time so far that evaluations, samples and saves take
@@ -46,20 +45,12 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Losses in nats per character; train_loss is the mean since the last evaluation.
-
-    since_best: evaluations since the best one. characters: how many of the split's `of` were read.
-    gpt_loss: in a run with counting, the loss of the GPT alone.
+    """The validation loss of a step in nats per character; at the end, that of the best one on the
+    whole split, or on a larger part of it.
     """
 
     step: int
-    train_loss: float
     val_loss: float
-    best_step: int | None
-    since_best: int
-    characters: int
-    of: int
-    gpt_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,17 +58,6 @@ class Evaluating:
     """Progress of the evaluation at the end, which may take long. share: done so far, 0 to 1."""
 
     share: float
-
-
-@dataclass(frozen=True)
-class EvaluatedAtEnd:
-    """The loss of the best step's weights on the whole split, or on `characters` of its `of`."""
-
-    step: int
-    val_loss: float
-    characters: int
-    of: int
-    gpt_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,70 +86,38 @@ class Stopped:
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)  # differs each time
 
 
-Event = Stepped | Evaluated | Evaluating | EvaluatedAtEnd | Saved | Sampled | Stopped
+Event = Stepped | Evaluated | Evaluating | Saved | Sampled | Stopped
 
 
 class Records:
-    """The records of a run; only the first rank writes. track: adds a tracker."""
+    """The evaluations of a run in metrics.jsonl and, if asked for, in TensorBoard's files."""
 
-    def __init__(self, run: Run, writes: bool = True) -> None:
-        self.run, self.writes = run, writes
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self._tracker: Any = None  # tensorboardX.SummaryWriter
-        self._steps, self._seconds = 0, 0.0  # since the last record, or since the training resumed
 
-    def track(self, name: Tracker | None, manifest: Manifest) -> None:
-        """Also sends later records to a tracker: event files in the run's folder tensorboard."""
-        if name is not None and self.writes:
-            from tensorboardX import SummaryWriter
+    def track(self, step: int) -> None:
+        """Also writes the records after this step to the run's folder tensorboard."""
+        from tensorboardX import SummaryWriter
 
-            # A resumed run repeats the steps after the last save; TensorBoard hides the older ones.
-            purge = manifest.step + 1 if manifest.step else None
-            self._tracker = SummaryWriter(logdir=str(self.run.path / name), purge_step=purge)
+        # A resumed run repeats the steps after the last save; TensorBoard hides the older ones.
+        purge = step + 1 if step else None
+        self._tracker = SummaryWriter(logdir=str(self.run.path / "tensorboard"), purge_step=purge)
 
-    def after_step(
-        self, before: Manifest, now: Manifest, loss: float, norm: float, seconds: float
-    ) -> tuple[float, float, int]:
-        """Counts a step and writes a record if one is due, at most RECORDS in a training; returns
-        the manifest's new `recording`. before, now: the manifest before and after the step.
-
-        The record has means over the steps since the last one: the loss in nats per character, and
-        the norm of the gradient before clipping.
-        """
-        losses, norms, count = before.recording
-        losses, norms, count = losses + loss, norms + norm, count + 1
-        self._steps, self._seconds = self._steps + 1, self._seconds + seconds
-        if not passes(RECORDS, before.progress, now.progress):
-            return losses, norms, count
-        record: dict[str, float] = {
-            "train_loss": losses / count,
-            "gradient_norm": norms / count,
-            "learning_rate": learning_rate(now.train, now.step, now.clock),
-        }
-        if self._seconds > 0:
-            speed = self._steps * now.step_characters / self._seconds
-            record["characters_per_second"] = speed
-        self._steps, self._seconds = 0, 0.0
-        short = {name: float(f"{number:.6g}") for name, number in record.items()}
-        self.add("training", {"step": now.step, **short})
-        return 0.0, 0.0, 0
-
-    def add(self, log: Literal["metrics", "training"], record: Mapping[str, Any]) -> None:
-        """Writes a record of an evaluation or of the training. Raises StorageError."""
-        if not self.writes:
-            return
-        self.run.append(log, record)
+    def add(self, record: Mapping[str, float]) -> None:
+        """Writes the record of an evaluation. Raises StorageError."""
+        self.run.append("metrics", record)
         if self._tracker is not None:
-            kind = "training" if log == "training" else "evaluation"
             try:
                 for name in record.keys() - NO_CURVES:
-                    self._tracker.add_scalar(f"{kind}/{name}", record[name], record["step"])
+                    self._tracker.add_scalar(name, record[name], record["step"])
             except Exception as error:  # of another program; the training goes on without it
                 self._tracker = None
                 warning = "warning: tensorboard failed (%s); metrics.jsonl has all records"
                 logging.getLogger("gpt").warning(warning, reason_of(error))
 
     def close(self) -> None:
-        """Ends the tracker's log."""
+        """Ends TensorBoard's files."""
         if self._tracker is not None:
             self._tracker.close()
 
@@ -204,21 +152,6 @@ def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) ->
     return peak + done * (config.min_lr - peak)
 
 
-def is_due(before: float, now: Manifest) -> bool:
-    """Whether an evaluation follows a step. before: the progress before this step."""
-    if now.progress >= 1:
-        return True
-    if now.train.eval_interval:
-        return now.step > 0 and now.step % now.train.eval_interval == 0
-    return passes(now.train.evaluations, before, now.progress)
-
-
-def passes(count: int, before: float, progress: float) -> bool:
-    """Whether one of `count` evenly distributed events lies between two values of progress."""
-    # without 1e-9, 0.7 * 10 may be below 7
-    return int(count * progress + 1e-9) > int(count * before + 1e-9)
-
-
 @dataclass(frozen=True)
 class Speed:
     """Seconds of a step, of evaluating one character, of a save with its sample, and of fitting the
@@ -249,7 +182,7 @@ class Timing:
         self.spent: dict[str, float] = defaultdict(float)
         self._mark = self.clock() if began is None else began
         self._newest: deque[float] = deque(maxlen=NEWEST)
-        self._was_long, self._left_out = False, 0.0  # the last step, and seconds of it
+        self._left_out = 0.0  # seconds of the last step
         self._planned, self._measured = speed.step, set[str]()
 
     def lap(self, what: str) -> float:
@@ -269,12 +202,11 @@ class Timing:
         seconds, most = self.lap("steps"), math.inf
         if len(self._newest) >= ENOUGH:
             most = MOST_MEDIANS * median(self._newest)
-        counted, is_long = seconds, seconds > most
-        if is_long and self._was_long:
-            counted, self._left_out = seconds + self._left_out, 0.0
-        elif is_long:
-            counted, self._left_out = most, seconds - most
-        self._was_long = is_long
+        counted = min(seconds, most)
+        left_out = seconds - counted
+        if left_out and self._left_out:
+            counted, left_out = seconds + self._left_out, 0.0
+        self._left_out = left_out
         self.spent["steps"] += counted - seconds
         self._newest.append(min(seconds, most))
         return counted
@@ -291,7 +223,18 @@ class Timing:
             return 1.0
         return median(self._newest) / self._planned
 
-    def can_pause(self, characters: int) -> bool:
+    def is_due(self, before: float, now: Manifest) -> bool:
+        """Whether an evaluation follows a step. before: the progress before it."""
+        train = now.train
+        if now.progress >= 1:
+            return True
+        if train.eval_interval:
+            return now.step % train.eval_interval == 0
+        # without 1e-9, 0.7 * 10 may be below 7
+        earlier, passed = (int(train.evaluations * at + 1e-9) for at in (before, now.progress))
+        return earlier < passed and (now.clock is None or self._can_pause(now.part[0]))
+
+    def _can_pause(self, characters: int) -> bool:
         """Whether there is time for an evaluation of so many characters, a save and a sample."""
         working = sum(self.spent.values()) - self.spent["start"]
         pauses = working - self.spent["steps"]

@@ -102,7 +102,7 @@ class Optimizer:
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
             state["exp_avg"] = torch.zeros_like(parameter)
             for kind, tensor in state.items():
-                self.state[f"{kind}.{name}"] = torch.atleast_1d(tensor)
+                self.state[f"{kind}.{name}"] = tensor.reshape(tensor.shape or (1,))
 
     def zero_grad(self) -> None:
         """Removes the gradients and frees their memory."""

@@ -44,7 +44,6 @@ from gpt.training.progress import (
     SAMPLING,
     UNKNOWN,
     Evaluated,
-    EvaluatedAtEnd,
     Evaluating,
     Event,
     Records,
@@ -53,7 +52,6 @@ from gpt.training.progress import (
     Stepped,
     Stopped,
     Timing,
-    is_due,
     learning_rate,
 )
 from gpt.training.step import (
@@ -115,7 +113,7 @@ class Trainer:
         options, shape = job.manifest.train, job.manifest.model
         self.train, self.val = job.corpus.split(options.val_fraction, shape.block_size)
         self.separator = job.corpus.item_separator(options)
-        self.records = Records(run, ranks.is_first())
+        self.records = Records(run)
         self.counting = Counting(self.train, shape, job.experts)
         self.model = _first_model(job, checkpoint)
         has_average = options.average > 0
@@ -124,22 +122,14 @@ class Trainer:
         self.optimizer = Optimizer(self.model, options)
         self.timing = Timing(job.speed, job.began, is_shared=job.manifest.clock is not None)
         self.saved_step: int | None = None
-        self._unevaluated = False  # whether the saved step still needs its evaluation
         if checkpoint is not None:
             restore_state(checkpoint, self._state())
-            self._continue_after(checkpoint.manifest)
+            self.saved_step = checkpoint.manifest.step
+            if ranks.is_first():
+                run.abandon_after(self.saved_step)
+                run.forget_after(self.saved_step)
         self.stop_reason: str | None = None
         self._agreed: str | None = None  # the reason to stop on which all ranks agree
-
-    def _continue_after(self, stored: Manifest) -> None:
-        """Prepares the run to go on after its last checkpoint."""
-        self.saved_step = stored.step
-        step_before = replace(self.manifest, step=max(0, stored.step - 1))
-        due = is_due(step_before.progress, self.manifest)
-        self._unevaluated = due and stored.val_loss is None
-        if ranks.is_first():
-            self.run.abandon_after(stored.step)
-            self.run.forget_after(stored.step, evaluated=not self._unevaluated)
 
     @property
     def config(self) -> TrainConfig:
@@ -177,14 +167,12 @@ class Trainer:
     def _events(self) -> Iterator[Event]:
         self.model.train()
         self.timing.lap("start")
-        if self._unevaluated:
-            yield self._evaluate()
-        if self._unevaluated or self.saved_step is None:
+        if self.saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
         while self.manifest.progress < 1 and not self._stopping() and not self._out_of_patience():
             before = self.manifest.progress
             yield self._step()
-            if self._evaluates(before) and not self._stopping():
+            if self.timing.is_due(before, self.manifest):
                 self.optimizer.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
@@ -226,20 +214,8 @@ class Trainer:
         if now.clock is not None:
             reserve = self.timing.reserve(now, now.clock.seconds)
             now = replace(now, clock=now.clock.moved(now, reserve))
-        recording = self.records.after_step(before, now, loss, norm, seconds)
-        self.manifest = replace(now, recording=recording)
+        self.manifest = now
         return Stepped(step, loss)
-
-    def _evaluates(self, before: float) -> bool:
-        """Whether an evaluation follows the last step. before: the progress before this step. With
-        a time budget, one that would take too much of the time so far is left out.
-        """
-        now = self.manifest
-        if not is_due(before, now):
-            return False
-        if now.clock is None or now.train.eval_interval or now.progress >= 1:
-            return True
-        return self.timing.can_pause(now.part[0])
 
     def _stopping(self) -> str | None:
         """Why to stop now, or None. The same on all ranks, which must all call this."""
@@ -259,7 +235,7 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         """Evaluates the last step."""
         before = self.manifest
-        (read, of), (total, count) = before.part, before.running
+        read, (total, count) = before.part[0], before.running
         mixture = self.mixture(self.kept, before.step)
         fitting = self._lap("counting")
         losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
@@ -277,16 +253,7 @@ class Trainer:
             learning_rate=learning_rate(now.train, now.step, now.clock),
             seconds=round(now.seconds, 3),
         )
-        return Evaluated(
-            step=now.step,
-            train_loss=train_loss,
-            val_loss=losses.nats,
-            best_step=now.best_step,
-            since_best=now.since_best,
-            characters=read,
-            of=of,
-            gpt_loss=losses.gpt,
-        )
+        return Evaluated(now.step, losses.nats)
 
     def _evaluate_at_end(self) -> Iterator[Event]:
         """Evaluates the best step on the whole split or, with a time budget, on what END_SHARE of
@@ -316,14 +283,15 @@ class Trainer:
         self._log(seconds, best_step=step, **final)
         if ranks.is_first():
             self.run.replace_manifest(self.manifest)
-        yield EvaluatedAtEnd(step, losses.nats, most, of, losses.gpt)
+        yield Evaluated(step, losses.nats)
 
     def _log(self, duration: float, **record: float | None) -> None:
         """Records an evaluation, which took so many seconds; values that are None are left out."""
         known = {name: value for name, value in record.items() if value is not None}
         times = {"elapsed": self.manifest.elapsed, "evaluation_seconds": duration}
         rounded = {name: round(seconds, 3) for name, seconds in times.items()}
-        self.records.add("metrics", {"step": self.manifest.step, **known, **rounded})
+        if ranks.is_first():
+            self.records.add({"step": self.manifest.step, **known, **rounded})
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
@@ -343,8 +311,6 @@ class Trainer:
         if not ranks.is_first():
             return None
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
-        if self.saved_step == manifest.step:  # it was saved without its evaluation
-            return self.run.replace_manifest(manifest)
         mixture = self.mixture(self.kept, manifest.step)
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
         stored = model_bytes(self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture)

@@ -16,7 +16,6 @@ from gpt.counting.gate import Predict
 from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
 from gpt.storage.run import Run, new_run
-from gpt.training.progress import Evaluated
 from gpt.training.step import IGNORED, _mean_loss, predict_span
 from gpt.training.trainer import Job, Trainer
 from gpt.vocabulary import Ids
@@ -24,13 +23,13 @@ from gpt.vocabulary import Ids
 LONG = TEXT + "a rat on a mat, a cat on a hat.\nthe hat sat.\n" * 60
 
 
-def trained(folder: Path, **options: Any) -> tuple[Run, Trainer, list[Evaluated]]:
+def trained(folder: Path, **options: Any) -> tuple[Run, Trainer]:
     corpus = corpus_of(LONG, folder)
     run = new_run(folder / "checkpoints", "counting")
     manifest = manifest_of(corpus, options.pop("train", None), counting=5, **options)
     trainer = Trainer(run, Job(corpus, manifest))
-    events = [event for event in trainer.events() if isinstance(event, Evaluated)]
-    return run, trainer, events
+    list(trainer.events())
+    return run, trainer
 
 
 def predict_by(trainer: Trainer) -> Predict:
@@ -43,33 +42,32 @@ def predict_by(trainer: Trainer) -> Predict:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Trainer, list[Evaluated]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Trainer]:
     return trained(tmp_path_factory.mktemp("counting"))
 
 
 def test_the_loss_of_both_is_below_that_of_the_gpt(
-    made: tuple[Run, Trainer, list[Evaluated]],
+    made: tuple[Run, Trainer],
 ) -> None:
-    _, trainer, events = made
-    for event in events:
-        assert event.gpt_loss is not None
-        assert event.val_loss < event.gpt_loss - 0.1
-    assert trainer.manifest.gpt_loss == events[-1].gpt_loss
+    run, trainer = made
+    records = run.records("metrics")
+    assert all(record["val_loss"] < record["gpt_loss"] - 0.1 for record in records)
+    assert trainer.manifest.gpt_loss == records[-1]["gpt_loss"]
 
 
-def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
-    run, trainer, events = made
+def test_a_file_scores_as_training_did(made: tuple[Run, Trainer]) -> None:
+    run, trainer = made
     found = gpt.load(run.path).eval(np.asarray(trainer.val)).score
-    assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
-    assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
+    assert found.nats == pytest.approx(trainer.manifest.val_loss, abs=1e-5)
+    assert found.gpt == pytest.approx(trainer.manifest.gpt_loss, abs=1e-5)
     assert found.counting is not None
     assert found.nats < found.counting + 0.02
 
 
 def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
-    made: tuple[Run, Trainer, list[Evaluated]],
+    made: tuple[Run, Trainer],
 ) -> None:
-    run, trainer, _ = made
+    run, trainer = made
     counting, size = trainer.counting, trainer.counting.config.vocab_size
     held, stored = counting.held, gpt.load(run.path).stored.counting
     assert held is not None
@@ -86,9 +84,9 @@ def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
 
 
 def test_the_gpt_predicts_the_held_out_text_and_no_other(
-    made: tuple[Run, Trainer, list[Evaluated]],
+    made: tuple[Run, Trainer],
 ) -> None:
-    _, trainer, _ = made
+    _, trainer = made
     counting, held = trainer.counting, trainer.counting.held
     assert held is not None
     places = []

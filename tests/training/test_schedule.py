@@ -1,8 +1,9 @@
-"""What follows from the progress of a training: learning rate, evaluations, records."""
+"""What follows from the progress of a training: learning rate and evaluations."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from manifests import manifest
 
 from gpt.config import TrainConfig
 from gpt.storage.manifest import Clock, Manifest
-from gpt.training.progress import RECORDS, is_due, learning_rate, passes
+from gpt.training.progress import Speed, Timing, learning_rate
 
 
 def at(step: int, **options: Any) -> Manifest:
@@ -21,11 +22,9 @@ def at(step: int, **options: Any) -> Manifest:
 
 def due(steps: int, **options: Any) -> list[int]:
     """The steps that an evaluation follows."""
-    return [
-        step
-        for step in range(1, steps + 1)
-        if is_due(at(step - 1, steps=steps, **options).progress, at(step, steps=steps, **options))
-    ]
+    all_steps = [at(step, steps=steps, **options) for step in range(steps + 1)]
+    timing = Timing(Speed(), began=None, is_shared=False)
+    return [now.step for before, now in pairwise(all_steps) if timing.is_due(before.progress, now)]
 
 
 def test_evaluations_are_evenly_spaced_and_one_follows_the_last_step() -> None:
@@ -33,20 +32,6 @@ def test_evaluations_are_evenly_spaced_and_one_follows_the_last_step() -> None:
     assert due(20, eval_interval=7) == [7, 14, 20]
     assert due(3, evaluations=10) == [1, 2, 3]
     assert due(70, evaluations=10) == [*range(7, 71, 7)]  # 0.7 * 10 may be below 7
-
-
-@pytest.mark.parametrize("steps", [1, RECORDS, RECORDS + 1, 20_001])
-def test_records_are_few_evenly_distributed_and_the_last_step_has_one(steps: int) -> None:
-    start, before, recorded = at(0, steps=steps), 0.0, []
-    for step in range(1, steps + 1):
-        now = replace(start, step=step)
-        if passes(RECORDS, before, now.progress):
-            recorded.append(step)
-        before = now.progress
-    assert len(recorded) == min(steps, RECORDS)
-    assert recorded[-1] == steps
-    gaps = {later - earlier for earlier, later in zip([0, *recorded], recorded, strict=False)}
-    assert max(gaps) - min(gaps) <= 1
 
 
 @settings(deadline=None)

@@ -25,7 +25,6 @@ from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import trainer as module
 from gpt.training.progress import (
     Evaluated,
-    EvaluatedAtEnd,
     Event,
     Saved,
     Stepped,
@@ -141,15 +140,14 @@ def test_evaluation_interval_does_not_change_weights(tmp_path: Path, unbroken: A
 def test_events_come_in_order_and_nothing_is_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    events = finish(new_trainer(tmp_path, steps=4, eval_interval=2))
+    events = finish(trainer := new_trainer(tmp_path, steps=4, eval_interval=2))
     steps = [Stepped, Stepped, Evaluated, Saved]
     assert [type(event) for event in events] == [Saved, *steps, *steps, Stopped]
     saved = [event.checkpoint.manifest.step for event in events if isinstance(event, Saved)]
     assert saved == [0, 2, 4]
     first, second = (event for event in events[1:3] if isinstance(event, Stepped))
-    evaluated = events[3]
-    assert isinstance(evaluated, Evaluated)
-    assert evaluated.train_loss == pytest.approx((first.loss + second.loss) / 2)
+    record, _ = trainer.run.records("metrics")
+    assert record["train_loss"] == pytest.approx((first.loss + second.loss) / 2)
     assert capfd.readouterr() == ("", "")
 
 
@@ -162,14 +160,9 @@ def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
 def test_best_checkpoint_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.0, 2.1)
     trainer = new_trainer(tmp_path)
-    events = [event for event in finish(trainer) if isinstance(event, Evaluated)]
-    assert [(e.best_step, e.since_best) for e in events] == [
-        (6, 0),
-        (12, 0),
-        (12, 1),
-        (12, 2),
-        (12, 3),
-    ]
+    saved = [event.checkpoint.manifest for event in finish(trainer) if isinstance(event, Saved)]
+    best = [(manifest.best_step, manifest.since_best) for manifest in saved]
+    assert best == [(None, 0), (6, 0), (12, 0), (12, 1), (12, 2), (12, 3)]
     assert [path.name[-2:] for path in trainer.run.step_paths()] == ["12", "24", "30"]
     assert (trainer.run.at().manifest.step, trainer.run.last().manifest.step) == (12, 30)
 
@@ -251,13 +244,10 @@ def test_full_disk_ends_the_run_and_names_the_last_good_step(
 
 def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, eval_chars=64)
-    events = finish(trainer)
-    parts = [event for event in events if isinstance(event, Evaluated)]
-    whole = [event for event in events if isinstance(event, EvaluatedAtEnd)]
+    *_, end, _ = finish(trainer)
     manifest, of = trainer.run.last().manifest, len(trainer.val) - 1
-    assert [(each.characters, each.of) for each in parts] == [(64, of)] * 5
-    assert [(each.step, each.characters, each.of) for each in whole] == [(30, of, of)]
     loss = evaluate(trainer.kept, trainer.val, "cpu").nats
+    assert end == Evaluated(30, loss)
     assert (manifest.final_loss, manifest.shown_loss) == (loss, (loss, of, of))
     assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64).nats
     assert manifest.part == (64, of)
@@ -272,15 +262,14 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
 ) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
     trainer = new_trainer(tmp_path, eval_chars=64, patience=2)
-    events = finish(trainer)
-    whole = [event for event in events if isinstance(event, EvaluatedAtEnd)]
-    assert events[-1] == Stopped(24, "patience")
+    *_, end, stopped = finish(trainer)
+    assert (end.step, stopped) == (12, Stopped(24, "patience"))
     best = trainer.run.at()
-    assert best.manifest.step == whole[0].step == 12
+    assert best.manifest.step == 12
     model = module.load_gpt(best.model(), "cpu")
-    assert whole[0].val_loss == evaluate(model, trainer.val, "cpu").nats
+    assert end.val_loss == evaluate(model, trainer.val, "cpu").nats
     assert trainer.run.last().manifest.step == 24
-    assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
+    assert trainer.run.last().manifest.shown_loss[0] == end.val_loss
 
 
 def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_open(
