@@ -106,7 +106,7 @@ class Start:
         job = Job(
             plan.corpus,
             plan.manifest,
-            plan.device,
+            plan.machine.device,
             plan.speed,
             self.experts,
             self.parent,

@@ -86,7 +86,7 @@ def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
     if recipe:
         options = " ".join(f"{flag_of(name)} {value}" for name, value in recipe.items())
         training += f"; options of this corpus, unless you give others: {options}"
-    environment = plan.environment
+    environment = plan.machine.environment
     device = f"{environment['device']}, {counted(int(environment['threads']), 'thread')}"
     if environment["ranks"] != 1:
         device += f", {environment['ranks']} ranks"

@@ -27,7 +27,7 @@ from gpt.devices import available_cpus, available_memory, check_device, resolve_
 from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
-from gpt.training.progress import SAMPLING, Speed
+from gpt.training.progress import SAMPLING, UNKNOWN, Speed
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 
@@ -83,55 +83,6 @@ OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}  # operations per second of training o
 #: as fast a CPU with fast bfloat16 makes a step in it; seconds to mix one probability of counting
 #: with the GPT's; bytes per second that a save hashes and writes.
 ORTHOGONALISING, LOW_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The planned training. environment: this process's; the manifest has that of the run's start.
-    steps: in all; with a time budget, an estimate. longer: whether the time is the preset's, so
-    that the user may want more.
-    """
-
-    corpus: Corpus
-    manifest: Manifest
-    device: str
-    environment: Mapping[str, str | int]
-    speed: Speed
-    steps: int
-    train_characters: int
-    warnings: tuple[str, ...] = ()
-    longer: bool = False
-
-    @property
-    def ends_by_time(self) -> bool:
-        """Whether the time ends the training, and not the number of steps."""
-        return self.steps < self.manifest.train.steps
-
-    @property
-    def seconds_left(self) -> float:
-        """The time in seconds from the current step to the last save."""
-        manifest, speed, clock = self.manifest, self.speed, self.manifest.clock
-        if clock is not None and self.ends_by_time:
-            return max(0.0, clock.ends - manifest.elapsed)
-        train, left = manifest.train, max(0, self.steps - manifest.step)
-        evaluations = train.evaluations * left / self.steps
-        if train.eval_interval:
-            evaluations = left / train.eval_interval
-        read, of = manifest.part
-        seconds = left * speed.step + speed.saving
-        seconds += evaluations * (speed.fitting + speed.character * read + speed.saving)
-        return seconds + (speed.character * of if read < of else 0.0)
-
-    @property
-    def baseline(self) -> Baseline:
-        """The loss of counting."""
-        assert self.manifest.baseline is not None
-        return self.manifest.baseline
-
-    @property
-    def uniform(self) -> float:
-        """The loss of equal probabilities for all characters of the vocabulary."""
-        return math.log(len(self.corpus.vocabulary))
 
 
 def _core_rate() -> float:
@@ -190,6 +141,74 @@ class Machine:
         return int(self.environment["ranks"])
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The planned training. manifest: of the run's start, or of the step to resume. fixed: options
+    that the user has set. steps: in all; with a time budget, an estimate. longer: whether the time
+    is the preset's, so that the user may want more.
+    """
+
+    corpus: Corpus
+    manifest: Manifest
+    machine: Machine
+    train_characters: int
+    fixed: frozenset[str] = frozenset()
+    speed: Speed = UNKNOWN
+    steps: int = 0
+    warnings: tuple[str, ...] = ()
+    longer: bool = False
+
+    def changed(self, **values: Any) -> Plan:
+        """With other values, except for options that the user has set."""
+        values = {name: value for name, value in values.items() if name not in self.fixed}
+        manifest = self.manifest
+        model = replace(manifest.model, **only_fields(ModelConfig, values))
+        train = replace(manifest.train, **only_fields(TrainConfig, values))
+        return replace(self, manifest=replace(manifest, model=model, train=train))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the corpus limits the steps, and decides shape and dropout."""
+        return self.manifest.preset in FITTED_PRESETS
+
+    @property
+    def most_steps(self) -> int:
+        """The most steps, at least one: those of MOST_EPOCHS epochs, if the preset is fitted."""
+        epochs = MOST_EPOCHS * self.train_characters // self.manifest.step_characters
+        return max(1, epochs) if self.is_fitted else MOST_STEPS
+
+    @property
+    def ends_by_time(self) -> bool:
+        """Whether the time ends the training, and not the number of steps."""
+        return self.steps < self.manifest.train.steps
+
+    @property
+    def seconds_left(self) -> float:
+        """The time in seconds from the current step to the last save."""
+        manifest, speed, clock = self.manifest, self.speed, self.manifest.clock
+        if clock is not None and self.ends_by_time:
+            return max(0.0, clock.ends - manifest.elapsed)
+        train, left = manifest.train, max(0, self.steps - manifest.step)
+        evaluations = train.evaluations * left / self.steps
+        if train.eval_interval:
+            evaluations = left / train.eval_interval
+        read, of = manifest.part
+        seconds = left * speed.step + speed.saving
+        seconds += evaluations * (speed.fitting + speed.character * read + speed.saving)
+        return seconds + (speed.character * of if read < of else 0.0)
+
+    @property
+    def baseline(self) -> Baseline:
+        """The loss of counting."""
+        assert self.manifest.baseline is not None
+        return self.manifest.baseline
+
+    @property
+    def uniform(self) -> float:
+        """The loss of equal probabilities for all characters of the vocabulary."""
+        return math.log(len(self.corpus.vocabulary))
+
+
 def usable_device(device: str) -> str:
     """The device, if this torch can train on it. If not, "auto" prints one line and becomes the
     CPU; any other device raises ConfigError. Several ranks have chosen it before (`ranks.join`).
@@ -224,40 +243,30 @@ def make_plan(
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
-    recipe = Recipe(
-        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
-        train=train,
-        fixed=frozenset(asked),
-        fitted=preset_name in FITTED_PRESETS,
-        train_characters=len(train_ids),
-        val_characters=len(val_ids) - 1,
-        longest_context=corpus.longest_context(train.val_fraction),
-    )
-    if parent:  # more decay would undo the parent's learning
-        recipe = replace(recipe, fixed=recipe.fixed | {"weight_decay"})
-    recipe, speed = fit(recipe, machine, None if minutes is None else 60 * minutes)
-    steps, clock = recipe.train.steps, None
-    recipe = recipe.changed(warmup_steps=min(recipe.train.warmup_steps, steps // 10))
-    if minutes is not None:
-        clock = Clock(seconds=60 * minutes)
-        recipe = recipe.changed(steps=recipe.most_steps or MOST_STEPS)
     manifest = Manifest(
         step=0,
-        model=recipe.model,
-        train=recipe.train,
+        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
+        train=train,
         preset=preset_name,
         vocabulary=corpus.vocabulary,
         corpus=corpus.identity,
         seconds=0.0,
         running=(0.0, 0),
         environment={**machine.environment},
-        clock=clock,
-        val_characters=recipe.val_characters,
+        val_characters=len(val_ids) - 1,
         baseline=baseline,
         parent=parent,
     )
-    plan = _complete(corpus, manifest, machine, speed, steps)
-    return replace(plan, longer=longer and plan.ends_by_time)
+    # more decay would undo the parent's learning
+    fixed = frozenset(asked) | ({"weight_decay"} if parent else set())
+    plan = Plan(corpus, manifest, machine, len(train_ids), fixed)
+    plan = fit(plan, None if minutes is None else 60 * minutes)
+    plan = plan.changed(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
+    if minutes is not None:
+        plan = plan.changed(steps=plan.most_steps)
+        timed = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
+        plan = replace(plan, manifest=timed, longer=longer and plan.steps < timed.train.steps)
+    return _complete(plan)
 
 
 def resume_plan(
@@ -285,17 +294,18 @@ def resume_plan(
     clock = None if "steps" in asked else stored.clock
     train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
     manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, clock=clock)
-    speed = estimate(manifest, machine.rate, len(train_ids), machine.ranks)
+    plan = Plan(corpus, manifest, machine, len(train_ids))
+    speed = estimate(plan, machine.rate)
     if manifest.step:
         speed = replace(speed, step=manifest.seconds / manifest.step)
     if minutes is not None:
-        manifest = _prolonged(manifest, 60 * minutes, len(train_ids))
+        manifest = _prolonged(plan, 60 * minutes)
     steps = manifest.train.steps
     if manifest.clock is not None:
         left = max(0.0, manifest.clock.ends - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
-    plan = _complete(corpus, manifest, machine, speed, steps)
-    return replace(plan, warnings=_resume_warnings(stored, manifest, machine))
+    warnings = _resume_warnings(stored, manifest, machine)
+    return _complete(replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings))
 
 
 def _resume_warnings(stored: Manifest, now: Manifest, machine: Machine) -> tuple[str, ...]:
@@ -316,21 +326,20 @@ def _resume_warnings(stored: Manifest, now: Manifest, machine: Machine) -> tuple
     return tuple(warnings)
 
 
-def _prolonged(manifest: Manifest, seconds: float, characters: int) -> Manifest:
-    """The manifest with this many seconds more, but within the epochs that its preset allows on a
-    text of `characters`. A finished run begins again at LATER_PEAK; another one goes on from the
-    learning rate that it has. Raises ConfigError if the epochs are used up.
+def _prolonged(plan: Plan, seconds: float) -> Manifest:
+    """The manifest with this many seconds more, but within the epochs that its preset allows on its
+    text. A finished run begins again at LATER_PEAK; another one goes on from the learning rate that
+    it has. Raises ConfigError if the epochs are used up.
     """
-    step, most, clock = manifest.step, MOST_STEPS, manifest.clock
-    if manifest.preset in FITTED_PRESETS:
-        most = MOST_EPOCHS * characters // manifest.step_characters
-        epochs = step * manifest.step_characters / characters
-        require(
-            step < most,
-            "minutes",
-            f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
-            f"on more text, or give `steps={2 * step}`",
-        )
+    manifest, most = plan.manifest, plan.most_steps
+    step, clock = manifest.step, manifest.clock
+    epochs = step * manifest.step_characters / plan.train_characters
+    require(
+        step < most,
+        "minutes",
+        f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
+        f"on more text, or give `steps={2 * step}`",
+    )
     if manifest.progress >= 1:
         clock = Clock(
             seconds=seconds, start_step=step, start_elapsed=manifest.elapsed, peak=LATER_PEAK
@@ -343,157 +352,124 @@ def _prolonged(manifest: Manifest, seconds: float, characters: int) -> Manifest:
     return replace(manifest, train=train, clock=clock, since_best=0)
 
 
-def _complete(
-    corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed, steps: int
-) -> Plan:
-    """Makes the plan of a run from its manifest's step on. Counts the baseline if the manifest has
-    none. Raises OutOfMemory, TextError.
+def _complete(plan: Plan) -> Plan:
+    """The plan with its baseline, which is counted if the manifest has none. Raises OutOfMemory,
+    TextError.
     """
+    manifest, machine = plan.manifest, plan.machine
     model, train = manifest.model, manifest.train
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
-    train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
-    baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
-    return Plan(
-        corpus=corpus,
-        manifest=replace(manifest, baseline=baseline),
-        device=machine.device,
-        environment=machine.environment,
-        speed=speed,
-        steps=steps,
-        train_characters=len(train_ids),
-    )
+    parts = plan.corpus.split(train.val_fraction, model.block_size)
+    baseline = manifest.baseline or count_baseline(*parts, model.vocab_size)
+    return replace(plan, manifest=replace(manifest, baseline=baseline))
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A model's shape and how it learns, and what decides it. fixed: options that the user has set.
-    fitted: whether the corpus limits the steps, and decides shape and dropout. val_characters: to
-    predict in the validation split. longest_context: the largest block_size.
-    """
-
-    model: ModelConfig
-    train: TrainConfig
-    fixed: frozenset[str]
-    fitted: bool
-    train_characters: int
-    val_characters: int
-    longest_context: int
-
-    @property
-    def step_characters(self) -> int:
-        """How many characters a step learns to predict."""
-        return self.train.batch_size * self.model.block_size
-
-    @property
-    def most_steps(self) -> int:
-        """The steps of MOST_EPOCHS epochs, at least one; 0: no limit, as nothing is fitted."""
-        most = MOST_EPOCHS * self.train_characters // self.step_characters
-        return max(1, most) if self.fitted else 0
-
-    def changed(self, **values: Any) -> Recipe:
-        """With other values, except for options that the user has given."""
-        values = {name: value for name, value in values.items() if name not in self.fixed}
-        return replace(
-            self,
-            model=replace(self.model, **only_fields(ModelConfig, values)),
-            train=replace(self.train, **only_fields(TrainConfig, values)),
-        )
-
-
-def fit(recipe: Recipe, machine: Machine, seconds: float | None = None) -> tuple[Recipe, Speed]:
-    """The recipe, fitted to its text, to the machine and to a time; and its estimated speed."""
-    rate = machine.rate
-    if machine.low and recipe.fitted:
-        recipe = recipe.changed(precision="bfloat16")
-    if machine.low and recipe.train.precision == "bfloat16":
+def fit(plan: Plan, seconds: float | None = None) -> Plan:
+    """The plan of a new run, fitted to its text, to the machine and to a time; with its speed."""
+    machine, rate = plan.machine, plan.machine.rate
+    if machine.low and plan.is_fitted:
+        plan = plan.changed(precision="bfloat16")
+    if machine.low and plan.manifest.train.precision == "bfloat16":
         rate *= LOW_GAIN
-    if recipe.fitted:
-        recipe = fit_size(recipe, machine.device, math.inf if seconds is None else seconds * rate)
+    if plan.is_fitted:
+        plan = fit_size(plan, math.inf if seconds is None else seconds * rate)
     if machine.device == "cpu":  # a step's memory then does not grow with the vocabulary
-        most = max(1, LOGITS // (recipe.model.block_size * recipe.model.vocab_size))
-        if recipe.train.batch_size > most:
-            recipe = recipe.changed(micro_batch_size=most)
-    speed = estimate(recipe, rate, recipe.train_characters, machine.ranks)
+        model = plan.manifest.model
+        most = max(1, LOGITS // (model.block_size * model.vocab_size))
+        if plan.manifest.train.batch_size > most:
+            plan = plan.changed(micro_batch_size=most)
+    speed = estimate(plan, rate)
     if seconds is not None:
-        recipe = recipe.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
-    if recipe.fitted:
-        recipe = fit_epochs(recipe)
-    return fit_evaluations(recipe, speed), speed
+        plan = plan.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
+    if plan.is_fitted:
+        plan = fit_epochs(plan)
+    plan = replace(plan, speed=speed, steps=plan.manifest.train.steps)
+    return fit_evaluations(plan)
 
 
-def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:
+def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     """The shape or, on a GPU, the batch that suits the corpus, and a context that it allows.
 
     On a CPU, the largest of SHAPES that the corpus and `flops` operations can train well; without a
-    limit on operations, none larger than the recipe's. Options that the user gave stay; width and
-    number of heads, which must divide it, are chosen together or not at all.
+    limit on operations, none larger than the preset's. Options that the user has set stay; width
+    and number of heads, which must divide it, are chosen together or not at all.
     """
-    text, longest = MOST_EPOCHS * recipe.train_characters, recipe.longest_context
-    if device != "cpu":
-        recipe = recipe.changed(block_size=min(recipe.model.block_size, longest))
-        most = max(1, int(text / (LEAST_STEPS * recipe.model.block_size)))
-        return recipe.changed(batch_size=min(recipe.train.batch_size, most))
-    if {"n_head", "n_embd"} & recipe.fixed:
-        recipe = replace(recipe, fixed=recipe.fixed | {"n_head", "n_embd"})
-    best = recipe
+    model, train = plan.manifest.model, plan.manifest.train
+    text = MOST_EPOCHS * plan.train_characters
+    longest = plan.corpus.longest_context(train.val_fraction)
+    if plan.machine.device != "cpu":
+        plan = plan.changed(block_size=min(model.block_size, longest))
+        most = max(1, int(text / (LEAST_STEPS * plan.manifest.model.block_size)))
+        return plan.changed(batch_size=min(train.batch_size, most))
+    if {"n_head", "n_embd"} & plan.fixed:
+        plan = replace(plan, fixed=plan.fixed | {"n_head", "n_embd"})
+    best = plan
     for in_time, in_text, shape in SHAPES:
-        larger = recipe.changed(**shape)
-        if (larger.model.n_layer, larger.model.n_embd) != (shape["n_layer"], shape["n_embd"]):
-            larger = larger.changed(dropout=recipe.model.dropout)
-        allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
-        needed = min(in_time, 2 * text) * larger.model.training_flops
+        larger = plan.changed(**shape)
+        own = larger.manifest.model
+        if (own.n_layer, own.n_embd) != (shape["n_layer"], shape["n_embd"]):
+            larger = larger.changed(dropout=model.dropout)
+        allowed = flops < math.inf or weights(own) <= weights(model)
+        needed = min(in_time, 2 * text) * own.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
-    return best.changed(block_size=min(best.model.block_size, longest))
+    return best.changed(block_size=min(best.manifest.model.block_size, longest))
 
 
-def fit_epochs(recipe: Recipe) -> Recipe:
+def fit_epochs(plan: Plan) -> Plan:
     """Limits the steps to MOST_EPOCHS epochs; sets dropout and weight decay by the number of epochs
     and the model's size. A preset with dropout (as for a GPU) keeps its share of dropped
     activations and its decay.
     """
-    recipe = recipe.changed(steps=min(recipe.train.steps, recipe.most_steps))
-    characters = recipe.train_characters
-    epochs = recipe.train.steps * recipe.step_characters / characters
-    pressure = epochs * weights(recipe.model) / characters
-    if pressure >= PRESSURE and recipe.model.dropout and "dropout" not in recipe.fixed:
-        return recipe
-    dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2)) * (pressure >= PRESSURE)
-    decay = DECAY * recipe.step_characters / characters
+    plan = plan.changed(steps=min(plan.manifest.train.steps, plan.most_steps))
+    model, train, characters = plan.manifest.model, plan.manifest.train, plan.train_characters
+    epochs = train.steps * plan.manifest.step_characters / characters
+    pressure = epochs * weights(model) / characters
+    if pressure >= PRESSURE and model.dropout and "dropout" not in plan.fixed:
+        return plan
+    dropout = 0.0
+    if pressure >= PRESSURE:
+        dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2))
+    decay = DECAY * plan.manifest.step_characters / characters
     decay = round(min(decay, DECAY_OF_EPOCH * min(epochs, MOST_EPOCHS)), 2)
-    return recipe.changed(dropout=dropout, weight_decay=max(recipe.train.weight_decay, decay))
+    return plan.changed(dropout=dropout, weight_decay=max(train.weight_decay, decay))
 
 
-def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
+def fit_evaluations(plan: Plan) -> Plan:
     """Evaluations that together take at most EVALUATIONS_SHARE of the time of all steps.
 
     The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
     of two, so that slightly different speeds give the same number of characters.
     """
-    train, trained = recipe.train, speed.step / recipe.step_characters
-    cost = 2.0 ** math.ceil(math.log2(max(speed.character / trained, 1e-3)))
+    train, in_step = plan.manifest.train, plan.manifest.step_characters
+    trained = plan.speed.step / in_step
+    cost = 2.0 ** math.ceil(math.log2(max(plan.speed.character / trained, 1e-3)))
     evaluations = train.evaluations
     if train.eval_interval:
         evaluations = max(1, train.steps // train.eval_interval)
-    characters = EVALUATIONS_SHARE * train.steps * recipe.step_characters / cost / evaluations
-    most = max(LEAST_READ, recipe.model.block_size, int(characters))
-    return recipe.changed(eval_chars=most if most < recipe.val_characters else 0)
+    characters = EVALUATIONS_SHARE * train.steps * in_step / cost / evaluations
+    most = max(LEAST_READ, plan.manifest.model.block_size, int(characters))
+    return plan.changed(eval_chars=most if most < plan.manifest.val_characters else 0)
 
 
-def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: int = 1) -> Speed:
+def estimate(plan: Plan, rate: float) -> Speed:
     """The speed of a run that trains with `rate` operations per second."""
-    model, characters = run.model, run.step_characters
-    muon = ORTHOGONALISING * model.n_embd * weights(model) * (run.train.matrix_lr > 0) / ranks
+    manifest, count = plan.manifest, plan.machine.ranks
+    model, characters = manifest.model, manifest.step_characters
+    muon = 0.0
+    if manifest.train.matrix_lr > 0:
+        muon = ORTHOGONALISING * model.n_embd * weights(model) / count
     learning = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
-    forward = learning / characters / 3  # seconds for one character
-    mixed = MIXING * model.vocab_size * (model.counting > 0)
-    held = HeldOut.of(train_characters, model.vocab_size).length * PIECES
+    forward, mixed, held = learning / characters / 3, 0.0, 0  # seconds for a character
+    if model.counting > 0:
+        mixed = MIXING * model.vocab_size
+        held = HeldOut.of(plan.train_characters, model.vocab_size).length * PIECES
     return Speed(
         step=learning + muon / rate,
-        character=forward + mixed / ranks,
+        character=forward + mixed / count,
         saving=12 * model.parameters() / SAVED + SAMPLING,  # weights and two moments
-        fitting=held * (forward + mixed) * (model.counting > 0),
+        fitting=held * (forward + mixed),
     )
 
 

@@ -20,12 +20,17 @@ from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
 from gpt.training.card import end_card, loss_advice, plan_card, slower_text, whole_card
-from gpt.training.plan import Plan
+from gpt.training.plan import Machine, Plan
 from gpt.training.progress import Speed
 from gpt.vocabulary import Vocabulary
 
 CLOCK = Clock(seconds=120)
 LETTERS = Vocabulary("\n abcdefghijklmnopqrstuvwxyz")
+
+
+def machine_of(ranks: int) -> Machine:
+    facts = {"device": "H200", "threads": 2, "torch": "2.13.0", "ranks": ranks}
+    return Machine("cpu", 1e11, None, facts)
 
 
 def plan(
@@ -42,8 +47,7 @@ def plan(
     start = Plan(
         corpus=Corpus(np.zeros(9, np.uint8), begun.vocabulary, begun.corpus, block=block),
         manifest=begun,
-        device="cpu",
-        environment={"device": "cpu", "threads": 2, "torch": "2.13.0", "ranks": 1},
+        machine=machine_of(changes.pop("ranks", 1)),
         speed=Speed(0.062),
         steps=begun.train.steps,
         train_characters=1_003_854,
@@ -89,8 +93,7 @@ def test_the_whole_card_shows_the_facts_of_a_plan() -> None:
         "; options of this corpus, unless you give others: --n-layer 2 --steps 9"
     )
     assert fact(whole, "time") == "about 2 min 4 s"
-    ranks = plan(environment={"device": "H200", "threads": 2, "torch": "2.13.0", "ranks": 3})
-    assert fact(ranks, "device") == "H200, 2 threads, 3 ranks, torch 2.13.0"
+    assert fact(plan(ranks=3), "device") == "H200, 2 threads, 3 ranks, torch 2.13.0"
 
 
 def test_card_says_what_validates_and_how_much_is_read() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from manifests import manifest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
@@ -19,52 +21,52 @@ from gpt.training.plan import (
     PER_LAYER,
     SHAPES,
     Machine,
-    Recipe,
-    Speed,
+    Plan,
     estimate,
     fit,
     fit_epochs,
     fit_evaluations,
     fit_size,
 )
+from gpt.training.progress import Speed
 
 LONG = 10**9
 KNOWN = [{name: shape[name] for name in SHAPES[0][-1]} for _, _, shape in SHAPES]
 CPU = Machine("cpu", 1e11, None, {"ranks": 1})
 
 
-def recipe_of(
+def plan_of(
     characters: int = LONG,
     longest_context: int = LONG,
     fixed: Iterable[str] = (),
     device: str = "cpu",
+    preset: str = "default",
     **values: Any,
-) -> Recipe:
-    """The default preset for a text of so many characters, changed by `values`."""
-    options = {**preset_values("default", device), **values}
-    return Recipe(
-        ModelConfig(vocab_size=65, **only_fields(ModelConfig, options)),
-        TrainConfig(**only_fields(TrainConfig, options)),
-        fixed=frozenset(fixed),
-        fitted=True,
-        train_characters=characters,
+) -> Plan:
+    """The preset for a text of so many characters, changed by `values`."""
+    options = {**preset_values(preset, device), **values}
+    start = manifest(
+        model=ModelConfig(**{"vocab_size": 65, **only_fields(ModelConfig, options)}),
+        train=TrainConfig(**only_fields(TrainConfig, options)),
+        preset=preset,
         val_characters=5000,
-        longest_context=longest_context,
     )
+    text: Any = SimpleNamespace(longest_context=lambda fraction: longest_context)
+    return Plan(text, start, replace(CPU, device=device), characters, frozenset(fixed))
 
 
-def shape_of(recipe: Recipe) -> dict[str, Any]:
-    values = {**vars(recipe.model), **vars(recipe.train)}
+def shape_of(plan: Plan) -> dict[str, Any]:
+    values = {**vars(plan.manifest.model), **vars(plan.manifest.train)}
     return {name: values[name] for name in SHAPES[0][-1]}
 
 
 def test_more_operations_or_text_allow_a_larger_shape() -> None:
-    shapes = [shape_of(fit_size(recipe_of(), "cpu", 1.1**n)) for n in range(210, 480)]
+    shapes = [shape_of(fit_size(plan_of(), 1.1**n)) for n in range(210, 480)]
     numbers = [KNOWN.index(shape) for shape in shapes]
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(len(SHAPES)))
     for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 4)):  # no time: not above presets'
-        shapes = [shape_of(fit_size(recipe_of(10**n), "cpu", flops)) for n in range(1, 10)]
+        shapes = [shape_of(fit_size(plan_of(10**n), flops)) for n in range(1, 10)]
         numbers = [KNOWN.index(shape) for shape in shapes]
         assert numbers == sorted(numbers)
         assert (numbers[0], numbers[-1]) == (0, largest)
@@ -86,7 +88,7 @@ def test_a_run_takes_a_larger_shape_only_where_it_ends_with_a_lower_loss(
 ) -> None:
     """Seconds at the rate of the ledger's machine, and the shape with the lower loss there."""
     for seconds, best in best_after.items():
-        fitted = fit_size(recipe_of(characters), "cpu", seconds * 2.6e11)
+        fitted = fit_size(plan_of(characters), seconds * 2.6e11)
         assert shape_of(fitted) == KNOWN[best], seconds
 
 
@@ -98,16 +100,16 @@ def test_a_run_takes_a_larger_shape_only_where_it_ends_with_a_lower_loss(
 def test_given_options_stay_and_the_rest_is_fitted(
     given: dict[str, int], size: int, flops: float
 ) -> None:
-    fitted = shape_of(fit_size(recipe_of(size, fixed=given, **given), "cpu", flops))
+    fitted = shape_of(fit_size(plan_of(size, fixed=given, **given), flops))
     assert fitted.items() >= given.items()
     assert fitted["n_embd"] % fitted["n_head"] == 0
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_context_is_no_longer_than_the_text_allows(device: str) -> None:
-    assert fit_size(recipe_of(9_000, 69, device=device), device).model.block_size == 69
-    kept = fit_size(recipe_of(9_000, 69, {"block_size"}, device=device), device)
-    assert kept.model.block_size == preset_values("default", device)["block_size"]
+    assert fit_size(plan_of(9_000, 69, device=device)).manifest.model.block_size == 69
+    kept = fit_size(plan_of(9_000, 69, {"block_size"}, device=device))
+    assert kept.manifest.model.block_size == preset_values("default", device)["block_size"]
 
 
 @pytest.mark.parametrize(
@@ -123,21 +125,20 @@ def test_the_context_is_no_longer_than_the_text_allows(device: str) -> None:
 def test_a_cpu_computes_a_bounded_number_of_logits_at_once(
     vocab_size: int, device: str, given: dict[str, int], micro: int
 ) -> None:
-    recipe = replace(recipe_of(fixed=given, **given), fitted=False)
-    recipe = replace(recipe, model=replace(recipe.model, vocab_size=vocab_size))
-    fitted, _ = fit(recipe, replace(CPU, device=device))
-    assert fitted.train.micro_batch_size == micro
+    own = {"preset": "classic", "block_size": 128, "batch_size": 16, "vocab_size": vocab_size}
+    fitted = fit(plan_of(fixed=given, device=device, **own, **given))
+    assert fitted.manifest.train.micro_batch_size == micro
 
 
 def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
-    recipe = recipe_of()
-    seen = recipe.train.steps * recipe.step_characters
+    start = plan_of().manifest
+    seen = start.train.steps * start.step_characters
     dropouts = []
     for characters in (*(int(seen / epochs) for epochs in (0.1, 1, 3, 5, 8, 10, 100)), 70):
-        fitted = fit_epochs(recipe_of(characters))
-        epochs = fitted.train.steps * fitted.step_characters / characters
-        assert epochs <= MOST_EPOCHS or fitted.train.steps == 1
-        dropouts.append(fitted.model.dropout)
+        fitted = fit_epochs(plan_of(characters))
+        epochs = fitted.manifest.train.steps * fitted.manifest.step_characters / characters
+        assert epochs <= MOST_EPOCHS or fitted.manifest.train.steps == 1
+        dropouts.append(fitted.manifest.model.dropout)
     assert dropouts == sorted(dropouts)
     assert (dropouts[0], dropouts[-1]) == (0.0, DROPOUT)
     assert any(0 < dropout < DROPOUT for dropout in dropouts)
@@ -146,14 +147,14 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
 def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
     decays = []
     for characters, epochs in ((10**6, 20), (40_000, 0.1), (40_000, 5), (40_000, 20), (10, 10**6)):
-        recipe = recipe_of(characters)
-        steps = max(1, int(epochs * characters / recipe.step_characters))
-        given = replace(recipe, train=replace(recipe.train, steps=steps))
-        decays.append(fit_epochs(given).train.weight_decay)
-    default = recipe.train.weight_decay
+        start = plan_of(characters)
+        steps = max(1, int(epochs * characters / start.manifest.step_characters))
+        given = start.changed(steps=steps)
+        decays.append(fit_epochs(given).manifest.train.weight_decay)
+    default = start.manifest.train.weight_decay
     assert decays == [pytest.approx(decay, rel=0.05) for decay in (0.5, default, 1.0, 4.0, 5.0)]
     kept = fit_epochs(replace(given, fixed=frozenset({"weight_decay"})))
-    assert (kept.train.weight_decay, kept.model.dropout) == (default, DROPOUT)
+    assert (kept.manifest.train.weight_decay, kept.manifest.model.dropout) == (default, DROPOUT)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +164,13 @@ def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
 def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share(
     characters: int, batch: int, epochs: int, dropout: float
 ) -> None:
-    fitted = fit_epochs(fit_size(recipe_of(characters, device="cuda"), "cuda"))
+    fitted = fit_epochs(fit_size(plan_of(characters, device="cuda"))).manifest
     seen = fitted.train.steps * fitted.step_characters / characters
-    assert (fitted.train.batch_size, round(seen), fitted.model.dropout) == (batch, epochs, dropout)
+    assert (fitted.train.batch_size, round(seen), fitted.model.dropout) == (
+        batch,
+        epochs,
+        dropout,
+    )
     assert MOST_EPOCHS * characters // fitted.step_characters >= LEAST_STEPS
 
 
@@ -177,19 +182,20 @@ def test_evaluations_take_at_most_a_twentieth_of_the_time_of_the_steps() -> None
         (1000, {"eval_interval": 50}, 2000),
         (10, {}, 2000),
     ):
-        recipe = recipe_of(steps=steps, batch_size=5, **values)
+        start = plan_of(steps=steps, batch_size=5, **values)
         for cost in (1.3e-5, 1.4e-5, 1.5e-5):  # slightly different speeds
-            fitted = fit_evaluations(recipe, Speed(step=0.01, character=cost))
-            assert fitted.train.eval_chars == read, values
-    given = recipe_of(fixed={"eval_chars"}, eval_chars=7)
-    assert fit_evaluations(given, Speed(0.01, 1e-3)) == given
+            fitted = fit_evaluations(replace(start, speed=Speed(step=0.01, character=cost)))
+            assert fitted.manifest.train.eval_chars == read, values
+    given = replace(plan_of(fixed={"eval_chars"}, eval_chars=7), speed=Speed(0.01, 1e-3))
+    assert fit_evaluations(given) == given
 
 
 def test_speed_is_estimated_from_the_operations() -> None:
-    alone, counting = recipe_of(counting=0), recipe_of(counting=8)
-    speed, mixed = (estimate(recipe, 1e11, 10**6) for recipe in (alone, counting))
-    layers = PER_LAYER * (alone.model.n_layer + 1)
-    learning = 2048 * alone.model.training_flops / 1e11 + layers
+    alone, counting = plan_of(10**6, counting=0), plan_of(10**6, counting=8)
+    speed, mixed = (estimate(plan, 1e11) for plan in (alone, counting))
+    model = alone.manifest.model
+    layers = PER_LAYER * (model.n_layer + 1)
+    learning = 2048 * model.training_flops / 1e11 + layers
     muon = 25 * 128 * 12 * 4 * 128**2 / 1e11  # 4 layers × 128
     assert speed.step == pytest.approx(learning + muon)
     assert speed.character == pytest.approx(learning / 2048 / 3)

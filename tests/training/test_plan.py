@@ -197,7 +197,7 @@ def test_another_environment_gives_a_warning_that_the_run_is_not_bit_exact(
         f"not bit-exact: this run was trained with threads 64, now it is {here['threads']}",
         f"not bit-exact: this run was trained with torch 2.0.0, now it is {here['torch']}",
     }
-    assert (plan.environment, plan.manifest.environment) == (here, before)
+    assert (plan.machine.environment, plan.manifest.environment) == (here, before)
 
 
 def test_a_gpu_must_train_a_step_before_it_is_chosen(
