@@ -127,7 +127,7 @@ def step_seconds(steps: Iterator[Any], seconds: float) -> float:
     while len(times) < 4 or sum(times) < seconds:
         started = time.perf_counter()
         next(steps)
-        times.append(ranks.max_over_ranks(time.perf_counter() - started))
+        times.append(ranks.reduce(time.perf_counter() - started, "MAX"))
     return statistics.median(times[2:])  # the first step includes the start
 
 

@@ -112,7 +112,7 @@ def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
             console.say(f"resuming {start.run.name} at step {plan.manifest.step:,}")
         for text in plan.corpus.notes:
             note(f"note: {text}")
-        console.print_facts(whole_card(plan, start.recipe) if action.all else plan_card(plan))
+        console.print_facts(whole_card(plan) if action.all else plan_card(plan))
         if plan.manifest.progress >= 1:
             console.say("this run is finished; train it longer with --minutes M")
     if not action.dry_run:

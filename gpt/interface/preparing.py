@@ -85,7 +85,7 @@ class Start:
     """A planned training before its first step.
 
     checkpoint: the one to resume. experts: n-grams, counted already. parent: the model to start
-    with. recipe: options that a known corpus has set.
+    with.
     """
 
     plan: Plan
@@ -95,7 +95,6 @@ class Start:
     checkpoint: Checkpoint | None = None
     experts: Experts | None = None
     parent: StoredModel | None = None
-    recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def trainer(self) -> Trainer:
         """Makes the model and the optimizer."""
@@ -140,8 +139,8 @@ def begin_run(
         find = partial(find_model, options.checkpoints, options.init_from)
         parent = ranks.share_result(find, _place_of, read_checkpoint)
         asked = with_layout(asked, parent.stored)
-    recipe = _recipe(options, asked, texts)
-    asked, preset = {**asked, **recipe}, options.preset or "default"
+    asked = {**asked, **_recipe(options, asked, texts)}
+    preset = options.preset or "default"
     if options.run is not None:
         check_free(options.checkpoints, options.run)
     device = resolve_device(options.device)
@@ -183,7 +182,7 @@ def begin_run(
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
         start = parent.stored if parent else None
-        yield Start(plan, run, options.log, began, experts=experts, parent=start, recipe=recipe)
+        yield Start(plan, run, options.log, began, experts=experts, parent=start)
 
 
 @contextmanager

@@ -180,7 +180,7 @@ def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
         elif isinstance(event, Evaluated):
             validation = f" validation {event.val_loss:.3f}"
         elif isinstance(event, Evaluating):
-            bar.set_description_str(f"reading the validation text: {event.share:.0%} ")
+            bar.set_description_str("reading the validation text ")
         yield event
     if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"

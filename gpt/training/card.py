@@ -4,16 +4,14 @@ texts by their names; the commands print them.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpt.config.fields import flag_of, with_flags
+from gpt.config.fields import with_flags
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
@@ -23,7 +21,7 @@ from gpt.storage.overview import (
     parent_facts,
 )
 from gpt.storage.run import Run, pinned_run
-from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
+from gpt.words import counted, duration, first_few, layers_and_heads, ordinal
 
 if TYPE_CHECKING:
     from gpt.training.plan import Plan
@@ -35,9 +33,6 @@ SMALL_TEXT = (
     "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance
-#: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
-#: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
-LEAST_JUDGED = 1_000
 READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
 BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
 
@@ -46,23 +41,16 @@ Facts = dict[str, str | list[str]]
 
 def plan_card(plan: Plan) -> Facts:
     """The plan in four lines: text, model, time, and the loss to reach."""
-    manifest, model, train = plan.manifest, plan.manifest.model, plan.manifest.train
+    manifest, model = plan.manifest, plan.manifest.model
     sources = first_few([os.path.basename(name) for name in manifest.corpus.sources], 2, ", ")
     text = f"{sources} · {manifest.corpus.characters:,} characters, {model.vocab_size:,} different"
-    if train.validation:
-        validation = train.validation
-    elif train.every:
-        validation = f"every {ordinal(train.every)} part"
-    else:
-        share = "tenth" if train.val_fraction == 0.1 else f"{train.val_fraction:.0%}"
-        validation = f"the last {share}"
     shape = f"a GPT of {layers_and_heads(model.n_layer, model.n_head)}"
     if model.counting:
         shape += ", helped by counted letter sequences"
     if manifest.parent is not None:
         shape += f", from {manifest.parent.title}"
     return {
-        "text": f"{text}; {validation} tests the model",
+        "text": f"{text}; {_validation(plan)} tests the model",
         "model": shape,
         "time": _time(plan),
         "goal": f"a loss below {plan.baseline.nats:.3f}, which counting alone reaches; "
@@ -72,8 +60,8 @@ def plan_card(plan: Plan) -> Facts:
     }
 
 
-def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
-    """All facts of the plan. recipe: options of a known corpus."""
+def whole_card(plan: Plan) -> Facts:
+    """All facts of the plan."""
     manifest, train, baseline = plan.manifest, plan.manifest.train, plan.baseline
     epochs = plan.steps * manifest.step_characters / plan.train_characters
     steps, peak = counted(f"{plan.steps:,}", "step"), train.learning_rate
@@ -83,9 +71,6 @@ def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
         f"{steps} × {manifest.step_characters:,} characters = {epochs:.1f} epochs, "
         f"learning rate {peak:g} → {train.min_lr:g} ({train.schedule})"
     )
-    if recipe:
-        options = " ".join(f"{flag_of(name)} {value}" for name, value in recipe.items())
-        training += f"; options of this corpus, unless you give others: {options}"
     environment = plan.machine.environment
     device = f"{environment['device']}, {counted(int(environment['threads']), 'thread')}"
     if environment["ranks"] != 1:
@@ -174,29 +159,23 @@ def _losses(manifest: Manifest) -> list[str]:
     """ "loss 1.452, better than counting (1.519)"; in a run with counting, another line about the
     GPT alone. If one of them is not better than counting, the last line says what helps.
     """
-    nats, characters, of = manifest.shown_loss
-    if nats is None:
+    (nats, characters, of), baseline = manifest.shown_loss, manifest.baseline
+    if nats is None or baseline is None:
         return ["not evaluated yet"]
-    record, alone = counting_record(manifest), manifest.gpt_loss
-    lines, goal = [f"loss {nats:.3f}"], math.inf
-    if record is None:
-        lines[0] += measured_on(characters, of)
-    elif record["same_characters"]:
-        goal = record["nats"]
+    goal, alone = baseline.nats, manifest.gpt_loss
+    if characters == of == baseline.scored:
         better = "better" if nats < goal else "not better"
-        lines[0] += f", {better} than counting ({goal:.3f})"
+        lines = [f"loss {nats:.3f}, {better} than counting ({goal:.3f})"]
     else:
-        goal = record["nats"] + UNSURE
-        lines[0] += f" on {characters:,} of {of:,} validation characters"
-        lines[0] += f"; counting {record['nats']:.3f} on {record['scored']:,}"
+        read = f"on {characters:,} of {of:,} validation characters"
+        lines = [f"loss {nats:.3f} {read}; counting {goal:.3f} on {baseline.scored:,}"]
+        goal += UNSURE
     if alone is not None:
         lines.append(f"the GPT alone {alone:.3f}")
         if alone >= goal:
             lines[1] += ", not yet better than counting"
-    worst = nats if alone is None else alone
-    if worst >= goal:
-        lines[-1] += f": {loss_advice(manifest)}"
-    lines[0] += note_on_few(characters)
+    if (nats if alone is None else alone) >= goal:
+        lines[-1] += ": train longer, or on more text"
     return lines
 
 
@@ -216,34 +195,21 @@ def _time(plan: Plan) -> str:
     return f"{time} (--minutes 15: better)" if plan.longer else time
 
 
+def _validation(plan: Plan) -> str:
+    """What validates: "the last tenth", "every 20th block", or the name of a file."""
+    train = plan.manifest.train
+    if train.validation:
+        return train.validation
+    if train.every:
+        return f"every {ordinal(train.every)} {'block' if plan.corpus.block else 'text'}"
+    return "the last tenth" if train.val_fraction == 0.1 else f"the last {train.val_fraction:.0%}"
+
+
 def _split(plan: Plan) -> str:
     """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
-    train, (read, of) = plan.manifest.train, plan.manifest.part
-    facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate"
-    if train.every:
-        block = plan.corpus.block
-        what = f"block of {block:,} characters" if block else "text"
-        facts += f": every {ordinal(train.every)} {what}"
-    elif train.validation:
-        facts += f": {train.validation}"
+    read, of = plan.manifest.part
+    facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate: {_validation(plan)}"
     if read < of:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "
         facts += "all" if plan.manifest.clock is None else "all, or what 5% of the time allow"
-    return facts + note_on_few(of)
-
-
-def loss_advice(manifest: Manifest) -> str:
-    """Advice for a loss that is worse than the baseline."""
-    what, best = "train longer, or on more text", manifest.best_step
-    if best is not None and best < manifest.step and manifest.since_best > 1:
-        what = f"train on more text; no better since step {best:,}"
-    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
-        what = "train on more text; in more epochs the model would learn this one by heart"
-    return what
-
-
-def note_on_few(characters: int) -> str:
-    """ "; 60 characters are too few to judge a model by"; "" if there are enough."""
-    few = 0 < characters < LEAST_JUDGED
-    verb = "is" if characters == 1 else "are"
-    return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
+    return facts

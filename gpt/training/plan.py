@@ -28,7 +28,7 @@ from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.progress import SAMPLING, UNKNOWN, Speed
-from gpt.training.step import check_memory, try_step
+from gpt.training.step import check_memory
 from gpt.version import __version__
 
 RATED = 0.02  # seconds of timing
@@ -98,6 +98,11 @@ def _core_rate() -> float:
     return 2 * 64**3 / fastest
 
 
+def try_device(device: str) -> None:
+    """Computes on a device. Raises whatever torch raises."""
+    torch.ones(1, device=device).add(1).item()
+
+
 @dataclass(frozen=True)
 class Machine:
     """What a plan depends on. rate: estimated operations per second of training, of all ranks
@@ -114,10 +119,11 @@ class Machine:
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """Measures this machine; of several ranks, the slowest one sets the rate. Raises
-        ConfigError.
+        """Measures this machine; of several ranks, the slowest one sets the rate. A device must
+        compute; several ranks have chosen it before (`ranks.join`). Raises ConfigError.
         """
-        device, size = usable_device(device), ranks.world_size()
+        size = ranks.world_size()
+        device = resolve_device(device) if size > 1 else check_device(device, try_device)
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
         threads = torch.get_num_threads()
@@ -131,8 +137,8 @@ class Machine:
         }
         # AMX (Intel, since 2023): fast matrix products in bfloat16
         has_low = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
-        low = device == "cpu" and ranks.max_over_ranks(float(not has_low)) == 0
-        rate = 1 / ranks.max_over_ranks(1 / (rate * size))
+        low = device == "cpu" and ranks.reduce(float(not has_low), "MAX") == 0
+        rate = 1 / ranks.reduce(1 / (rate * size), "MAX")
         return cls(device, rate, available_memory(), environment, low)
 
     @property
@@ -207,13 +213,6 @@ class Plan:
     def uniform(self) -> float:
         """The loss of equal probabilities for all characters of the vocabulary."""
         return math.log(len(self.corpus.vocabulary))
-
-
-def usable_device(device: str) -> str:
-    """The device, if this torch can train on it. If not, "auto" prints one line and becomes the
-    CPU; any other device raises ConfigError. Several ranks have chosen it before (`ranks.join`).
-    """
-    return check_device(device, try_step) if ranks.world_size() == 1 else resolve_device(device)
 
 
 def make_plan(
@@ -304,26 +303,14 @@ def resume_plan(
     if manifest.clock is not None:
         left = max(0.0, manifest.clock.ends - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
-    warnings = _resume_warnings(stored, manifest, machine)
+    warnings: tuple[str, ...] = ()
+    if manifest.clock is None:  # the clock repeats nothing
+        warnings = tuple(
+            f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
+            for name, value in stored.environment.items()
+            if (now := machine.environment.get(name, value)) != value
+        )
     return _complete(replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings))
-
-
-def _resume_warnings(stored: Manifest, now: Manifest, machine: Machine) -> tuple[str, ...]:
-    """Warnings that a resumed run will not be as an unbroken one."""
-    if now.clock is not None:  # the clock repeats nothing
-        return ()
-    here = machine.environment
-    warnings = [
-        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
-        for name, value in stored.environment.items()
-        if here.get(name, value) != value
-    ]
-    if now.train.micro_batch_size != stored.train.micro_batch_size:
-        warnings.append("not bit-exact: another micro-batch size rounds sums differently")
-    if now.train.steps != stored.train.steps:
-        earlier = "with the time" if stored.clock else f"at step {stored.train.steps:,}"
-        warnings.append(f"the schedule now ends at step {now.train.steps:,}, not {earlier}")
-    return tuple(warnings)
 
 
 def _prolonged(plan: Plan, seconds: float) -> Manifest:

@@ -55,9 +55,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """Progress of the evaluation at the end, which may take long. share: done so far, 0 to 1."""
-
-    share: float
+    """The evaluation at the end begins, which may take long."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class Timing:
         now = self.clock()
         seconds, self._mark = now - self._mark, now
         if self.is_shared:
-            seconds = ranks.sum_over_ranks(seconds if ranks.is_first() else 0.0)
+            seconds = ranks.reduce(seconds if ranks.is_first() else 0.0, "SUM")
         self.spent[what] += seconds
         return seconds
 

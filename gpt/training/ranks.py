@@ -92,23 +92,14 @@ def rank_pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
     return [slice(*pair) for pair in pairwise(ends)]
 
 
-def sum_over_ranks(value: float) -> float:
-    """The sum of a value over the ranks."""
-    return _reduced(value, "SUM")
-
-
-def max_over_ranks(value: float) -> float:
-    """The largest value of all ranks."""
-    return _reduced(value, "MAX")
-
-
 def agree_on(reason: str | None) -> str | None:
     """The reason of the first rank that has one; else None."""
-    first = int(_reduced(world_size() if reason is None else rank(), "MIN"))
+    first = int(reduce(world_size() if reason is None else rank(), "MIN"))
     return from_rank(first, reason) if first < world_size() else None
 
 
-def _reduced(value: float, operation: str) -> float:
+def reduce(value: float, operation: str) -> float:
+    """The "SUM", "MIN" or "MAX" of the ranks' values."""
     if world_size() == 1:
         return value
     import torch.distributed

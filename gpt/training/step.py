@@ -31,7 +31,7 @@ from gpt.counting.baseline import HeldOut
 from gpt.counting.mixture import Mixture
 from gpt.devices import reason_of
 from gpt.errors import ConfigError, OutOfMemory
-from gpt.model import GPT, initialise
+from gpt.model import GPT
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
 from gpt.storage.manifest import Clock, characters_read
@@ -53,7 +53,6 @@ FACTORS = (
 MARGIN = 1.01  # the norm is multiplied by this, so that rounding brings no singular value above 1
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # numbers in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
-SHOWN = 50  # progress reports of a long evaluation
 
 #: Windows: their starts and their length.
 Span: TypeAlias = tuple[npt.NDArray[np.int64], int]
@@ -327,7 +326,7 @@ def train_step(
         (loss * size).backward()
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value, norm = ranks.sum_over_ranks(value), clipped.item()
+    value, norm = ranks.reduce(value, "SUM"), clipped.item()
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm
@@ -379,53 +378,29 @@ class Losses:
 def evaluate(
     model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
-    """The losses that `evaluate_with_progress` yields at its end."""
-    *_, losses = evaluate_with_progress(model, ids, device, most, mixture)
-    assert isinstance(losses, Losses)
-    return losses
+    """The losses over ids, of which the first is context only, in windows of block_size that do not
+    overlap. No dropout, float32. The ranks share the windows; all get the result.
 
-
-def evaluate_with_progress(
-    model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
-) -> Iterator[float | Losses]:
-    """Computes the losses over ids, of which the first is context only, in windows of block_size
-    that do not overlap. Yields the share that is done, at the end the losses.
-
-    most: how many characters to predict, in evenly spread windows of the split; 0: all. No dropout,
-    float32. The ranks share the windows; all get the result and yield equally often.
+    most: how many characters to predict, in evenly spread windows of the split; 0: all.
     """
-    block_size, gpt, together = model.config.block_size, 0.0, 0.0
-    rows = windows_together(model.config, device)
+    config, gpt, together = model.config, 0.0, 0.0
+    numbers = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
+    rows = max(1, numbers // (config.block_size * config.widest_layer))
     spans = [
         (starts[first : first + rows], length)
-        for starts, length in window_starts(len(ids) - 1, block_size, most)
+        for starts, length in window_starts(len(ids) - 1, config.block_size, most)
         for first in range(0, len(starts), rows)
     ]
-    rounds = -(-len(spans) // ranks.world_size())
-    for turn in range(rounds):
-        number = turn * ranks.world_size() + ranks.rank()
-        if number < len(spans):  # in the last round, a rank may have no span left
-            span = spans[number]
-            logits, came = predict_span(model, ids, span, device)
-            gpt += float(F.cross_entropy(logits, came, reduction="sum"))
-            if mixture is not None:
-                histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
-                losses = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
-                together += float(losses.sum())
-        if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
-            yield (turn + 1) / rounds
-    read = characters_read(len(ids) - 1, block_size, most)
-    alone = ranks.sum_over_ranks(gpt) / read
-    if mixture is None:
-        yield Losses(alone)
-    else:
-        yield Losses(ranks.sum_over_ranks(together) / read, alone)
-
-
-def windows_together(config: ModelConfig, device: str) -> int:
-    """How many windows are evaluated together."""
-    most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
-    return max(1, most // (config.block_size * config.widest_layer))
+    for span in spans[ranks.rank() :: ranks.world_size()]:
+        logits, came = predict_span(model, ids, span, device)
+        gpt += float(F.cross_entropy(logits, came, reduction="sum"))
+        if mixture is not None:
+            histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
+            losses = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
+            together += float(losses.sum())
+    read = characters_read(len(ids) - 1, config.block_size, most)
+    alone = ranks.reduce(gpt, "SUM") / read
+    return Losses(alone) if mixture is None else Losses(ranks.reduce(together, "SUM") / read, alone)
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[Span]:
@@ -489,29 +464,16 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
     at_once = min(config.micro_batch_size or share, share)
     # Weights, gradients and two moments, and the ids that this rank reads; then, for each
     # sequence, what each layer keeps for its gradient, and the logits.
-    weights = 16 * model.parameters()
-    fixed = weights + 8 * (model.block_size + 1) * share
+    fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
     layer = (6 + 2 * model.feed_forward) * model.n_embd + 2 * model.ffn_hidden
     sequence = 4 * (model.n_layer * layer + 3 * model.vocab_size) * model.block_size
     needed = fixed + at_once * sequence
-    if needed <= has:
-        return
-    fits = (has - weights) // (2 * sequence)  # half of the room, as this estimate is a minimum
-    remedy = f"`batch_size={fits * ranks}`"
-    if fixed < has:
-        remedy = f"`micro_batch_size={fits}`, which gives the same result, or {remedy}"
-    if fits < 1:
-        remedy = "a smaller model (`n_embd`, `n_layer`) or a text with fewer different characters"
-    raise OutOfMemory(
-        f"out of memory: a step needs {needed / 2**30:,.0f} GB, {has / 2**30:,.1f} GB are free; "
-        f"try {remedy}"
-    )
-
-
-def try_step(device: str) -> None:
-    """A step of a tiny model with the features that presets use. Raises whatever torch raises."""
-    shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, dropout=0.1)
-    model, config = GPT(shape), TrainConfig(batch_size=2, precision="bfloat16")
-    initialise(model, config.seed)
-    model.to(device).train()
-    train_step(model, Optimizer(model, config), np.zeros(64, np.uint8), config, 0)
+    if needed > has:
+        fits = max(0, has - fixed) // (2 * sequence)  # half of the room: the estimate is a minimum
+        remedy = "a smaller `batch_size`, `n_embd` or `n_layer`"
+        if fits:
+            remedy = f"`micro_batch_size={fits}`, which gives the same result"
+        raise OutOfMemory(
+            f"out of memory: a step needs {needed / 2**30:,.0f} GB, {has / 2**30:,.1f} GB are "
+            f"free; try {remedy}"
+        )

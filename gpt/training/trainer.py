@@ -21,7 +21,7 @@ import torch
 from torch.func import functional_call
 
 from gpt.checks import Check
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import ModelConfig
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import Experts
 from gpt.counting.gate import Counting
@@ -56,11 +56,9 @@ from gpt.training.progress import (
 )
 from gpt.training.step import (
     Average,
-    Losses,
     Net,
     Optimizer,
     evaluate,
-    evaluate_with_progress,
     predict_span,
     torch_errors,
     train_step,
@@ -110,16 +108,16 @@ class Trainer:
     ) -> None:
         self.run, self.prove = run, prove
         self.corpus, self.device, self.manifest = job.corpus, job.device, job.manifest
-        options, shape = job.manifest.train, job.manifest.model
-        self.train, self.val = job.corpus.split(options.val_fraction, shape.block_size)
-        self.separator = job.corpus.item_separator(options)
+        self.config, shape = job.manifest.train, job.manifest.model
+        self.train, self.val = job.corpus.split(self.config.val_fraction, shape.block_size)
+        self.separator = job.corpus.item_separator(self.config)
         self.records = Records(run)
         self.counting = Counting(self.train, shape, job.experts)
         self.model = _first_model(job, checkpoint)
-        has_average = options.average > 0
-        self.average = Average(self.model, options.average) if has_average else None
-        self.net = Net(self.model, options)
-        self.optimizer = Optimizer(self.model, options)
+        has_average = self.config.average > 0
+        self.average = Average(self.model, self.config.average) if has_average else None
+        self.net = Net(self.model, self.config)
+        self.optimizer = Optimizer(self.model, self.config)
         self.timing = Timing(job.speed, job.began, is_shared=job.manifest.clock is not None)
         self.saved_step: int | None = None
         if checkpoint is not None:
@@ -130,11 +128,6 @@ class Trainer:
                 run.forget_after(self.saved_step)
         self.stop_reason: str | None = None
         self._agreed: str | None = None  # the reason to stop on which all ranks agree
-
-    @property
-    def config(self) -> TrainConfig:
-        """The options of the training."""
-        return self.manifest.train
 
     @property
     def kept(self) -> GPT:
@@ -265,15 +258,9 @@ class Trainer:
         most = characters_read(of, now.model.block_size, most)
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
+        yield Evaluating()
         model = self.kept if step == now.step else load_gpt(self.run.model(step), self.device)
-        mixture, losses = self.mixture(model, step), Losses(math.nan)
-        for result in evaluate_with_progress(model, self.val, self.device, most, mixture):
-            if isinstance(result, Losses):
-                losses = result
-            else:
-                yield Evaluating(result)
-                if self._stopping():
-                    return
+        losses = evaluate(model, self.val, self.device, most, self.mixture(model, step))
         self._check(losses.nats, step, "the validation loss")
         seconds = self._lap("evaluations")
         self.manifest = replace(
@@ -325,13 +312,10 @@ class Trainer:
         """Raises NumericsError, which says what to try, unless the number `what` is finite."""
         if math.isfinite(number):
             return
-        rates = ("learning_rate", "embedding_lr", "matrix_lr")
-        remedies = [f"`{name}`" for name in rates if getattr(self.config, name) > 0]
-        if not 0 < self.config.grad_clip <= 1:
-            remedies.append("`grad_clip=1`")
         raise NumericsError(
             f"{what} is not a finite number at step {step}; last good: step "
-            f"{self.saved_step or 0}. Try a lower {' or '.join(remedies)}"
+            f"{self.saved_step or 0}. Try lower learning rates (`learning_rate`, `embedding_lr`, "
+            "`matrix_lr`), or `grad_clip=1`"
         )
 
 

@@ -105,7 +105,7 @@ def learn_in_two_parts(folder: Path, options: dict[str, Any]) -> Any:
             and ranks.rank() == ranks.world_size() - 1
         ):
             trainer.stop("SIGTERM")
-    ranks.sum_over_ranks(0.0)  # waits until the first rank has saved
+    ranks.reduce(0.0, "SUM")  # waits until the first rank has saved
     found = trainer.run.last_undamaged()[0]
     again = resume(trainer.run, trainer.corpus, found)
     return told([*events, *again.events()])

@@ -22,7 +22,6 @@ from gpt.training.step import (
     check_memory,
     torch_errors,
     train_step,
-    try_step,
 )
 from gpt.vocabulary import Vocabulary
 
@@ -142,25 +141,6 @@ def test_memory_is_estimated_for_one_micro_batch() -> None:
     check_memory(MODEL, many, 10**9, ranks=10**6 // advised)
     with pytest.raises(OutOfMemory):
         check_memory(MODEL, replace(many, micro_batch_size=10 * advised), 10**9)
-
-
-def test_the_trial_step_of_a_device_has_the_presets_features(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[tuple[ModelConfig, TrainConfig, float]] = []
-
-    def watched(model: Any, optimizer: Any, ids: Any, config: TrainConfig, step: int) -> Any:
-        loss, norm = train_step(model, optimizer, ids, config, step)
-        seen.append((model.config, config, norm))
-        return loss, norm
-
-    monkeypatch.setattr("gpt.training.step.train_step", watched)
-    try_step("cpu")
-    ((model, config, norm),) = seen
-    assert 0 < norm < math.inf
-    assert (model.uses_dropout, config.precision) == (True, "bfloat16")
-    with pytest.raises((RuntimeError, AssertionError)):
-        try_step("mps" if torch.cuda.is_available() else "cuda")
 
 
 def test_deterministic_algorithms_are_switched_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:

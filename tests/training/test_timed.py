@@ -50,7 +50,7 @@ class Simulation:
         timing = trainer.timing
         timing.clock, timing._mark = self, self.now
         update, commit = trainer.optimizer.step, trainer._commit
-        real = module.evaluate, module.evaluate_with_progress
+        real = module.evaluate
 
         def step(number: int) -> None:
             self.works("step")
@@ -62,17 +62,12 @@ class Simulation:
 
         def evaluate(model: Any, ids: Any, device: str, most: int, *more: Any) -> Any:
             self.works("character", most or len(ids) - 1)
-            return real[0](model, ids, device, most, *more)
-
-        def evaluate_with_progress(model: Any, ids: Any, device: str, most: int, *more: Any) -> Any:
-            self.works("character", most)
-            return real[1](model, ids, device, most, *more)
+            return real(model, ids, device, most, *more)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trainer.optimizer, "step", step)
             patch.setattr(trainer, "_commit", save)
             patch.setattr(module, "evaluate", evaluate)
-            patch.setattr(module, "evaluate_with_progress", evaluate_with_progress)
             yield
 
 
