@@ -141,10 +141,8 @@ def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) ->
         peak = first + (peak - first) * (step - start + 1) / (warmup + 1)
     if clock is not None:
         done = clock.progress
-    elif step <= warmup:
-        done = 0.0
     else:
-        done = min(1.0, (step - warmup) / max(1, config.steps - warmup))
+        done = min(1.0, max(0, step - warmup) / max(1, config.steps - warmup))
     if config.schedule == "cosine":
         done = 0.5 - 0.5 * math.cos(math.pi * done)
     return peak + done * (config.min_lr - peak)

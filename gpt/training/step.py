@@ -264,7 +264,15 @@ class Net:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if torch.are_deterministic_algorithms_enabled() != config.deterministic:
             torch.use_deterministic_algorithms(config.deterministic)  # this imports the compiler
-        self._joined: Any = _averaged(model) if size > 1 else model
+        self._joined: Any = model
+        if size > 1:
+            self._joined = nn.parallel.DistributedDataParallel(model)
+            # DistributedDataParallel rebuilds its buckets after the first step, and they determine
+            # the order of additions, so the first step of a resumed run would differ. So that first
+            # step is made here, on zeros.
+            zeros = torch.zeros((1, 1), dtype=torch.int64, device=next(model.parameters()).device)
+            self._joined(zeros).sum().backward()
+            self._joined.zero_grad()
         self._compute = torch.compile(self._joined) if config.compile else self._joined
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -274,17 +282,6 @@ class Net:
         """Sets whether the next forward and backward pass sends gradients to the other ranks."""
         if ranks.world_size() > 1:
             self._joined.require_backward_grad_sync = now
-
-
-def _averaged(model: GPT) -> nn.Module:
-    parameter = next(model.parameters())
-    net = nn.parallel.DistributedDataParallel(model)
-    # DistributedDataParallel rebuilds its buckets after the first step, and they determine the
-    # order of additions, so the first step of a resumed run would differ. So that first step is
-    # made here, on zeros.
-    net(torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)).sum().backward()
-    net.zero_grad()
-    return net
 
 
 def train_step(
@@ -301,8 +298,9 @@ def train_step(
     """Makes the next step on a text, after `step` steps; returns its loss in nats, without
     held-out characters, and the norm of its gradient before clipping.
 
-    net: computes the model; needed with several ranks. separator: see `batch_rows`. If loss or
-    norm is not finite, no weight changes. Each rank computes its rows of the batch, one micro-batch
+    net: computes the model; needed with several ranks. held: text whose characters are no targets.
+    separator (n,): the ids between two items, if windows are to begin at items. If loss or norm is
+    not finite, no weight changes. Each rank computes its rows of the batch, one micro-batch
     after another; loss and gradient are those of the whole batch. With dropout, each rank draws its
     own masks.
     """
@@ -311,13 +309,19 @@ def train_step(
     if model.config.uses_dropout:
         seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
         torch.manual_seed(int(seeds[-1] >> 1))
+    starts = batch_starts(
+        text, config.seed, step, config.batch_size, block_size, config.window_order, separator
+    )
     optimizer.zero_grad()
     value, pieces = 0.0, ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
-        arrays = batch_rows(text, config, step, block_size, rows, held, separator)
-        ids, targets = (torch.from_numpy(array).to(device) for array in arrays)
+        inputs, following = windows(text, starts[rows], block_size)
+        if held is not None:
+            places = starts[rows, None] + np.arange(1, block_size + 1)
+            following = np.where(held.contains(places), IGNORED, following)
+        ids, targets = (torch.from_numpy(array).to(device) for array in (inputs, following))
         share = (part.stop - part.start) / config.batch_size
         net.send(now=number == len(pieces))
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
@@ -330,28 +334,6 @@ def train_step(
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm
-
-
-def batch_rows(
-    text: Ids,
-    config: TrainConfig,
-    step: int,
-    block_size: int,
-    rows: slice,
-    held: HeldOut | None = None,
-    separator: Ids | None = None,
-) -> tuple[Ids, Ids]:
-    """These rows of a step's batch: (b, T) inputs and (b, T) targets, IGNORED for held-out text.
-    separator (n,): the ids between two items, if windows are to begin at items.
-    """
-    starts = batch_starts(
-        text, config.seed, step, config.batch_size, block_size, config.window_order, separator
-    )[rows]
-    inputs, targets = windows(text, starts, block_size)
-    if held is not None:
-        places = starts[:, None] + np.arange(1, block_size + 1)
-        targets = np.where(held.contains(places), IGNORED, targets)
-    return inputs, targets
 
 
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:

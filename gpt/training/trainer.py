@@ -11,6 +11,7 @@ writes and verifies them.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.func import functional_call
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
@@ -113,7 +113,15 @@ class Trainer:
         self.separator = job.corpus.item_separator(self.config)
         self.records = Records(run)
         self.counting = Counting(self.train, shape, job.experts)
-        self.model = _first_model(job, checkpoint)
+        if checkpoint is not None:
+            self.model = load_gpt(checkpoint.model(), job.device)
+        else:
+            self.model = GPT(shape)
+            if job.start is not None:
+                start_from(self.model, job.start.tensors)
+            else:
+                initialise(self.model, self.config.seed)
+            self.model.to(job.device)
         has_average = self.config.average > 0
         self.average = Average(self.model, self.config.average) if has_average else None
         self.net = Net(self.model, self.config)
@@ -127,7 +135,6 @@ class Trainer:
                 run.abandon_after(self.saved_step)
                 run.forget_after(self.saved_step)
         self.stop_reason: str | None = None
-        self._agreed: str | None = None  # the reason to stop on which all ranks agree
 
     @property
     def kept(self) -> GPT:
@@ -212,9 +219,7 @@ class Trainer:
 
     def _stopping(self) -> str | None:
         """Why to stop now, or None. The same on all ranks, which must all call this."""
-        if self._agreed is None:
-            self._agreed = ranks.agree_on(self.stop_reason)
-        return self._agreed
+        return ranks.agree_on(self.stop_reason)
 
     def _out_of_patience(self) -> bool:
         return 0 < self.config.patience <= self.manifest.since_best
@@ -274,11 +279,11 @@ class Trainer:
 
     def _log(self, duration: float, **record: float | None) -> None:
         """Records an evaluation, which took so many seconds; values that are None are left out."""
-        known = {name: value for name, value in record.items() if value is not None}
-        times = {"elapsed": self.manifest.elapsed, "evaluation_seconds": duration}
-        rounded = {name: round(seconds, 3) for name, seconds in times.items()}
         if ranks.is_first():
-            self.records.add({"step": self.manifest.step, **known, **rounded})
+            times = {"elapsed": self.manifest.elapsed, "evaluation_seconds": duration}
+            record |= {name: round(seconds, 3) for name, seconds in times.items()}
+            known = {name: value for name, value in record.items() if value is not None}
+            self.records.add({"step": self.manifest.step, **known})
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
@@ -306,7 +311,12 @@ class Trainer:
         return self.run.commit(manifest, {MODEL: stored, STATE: pack(state, {})})
 
     def _state(self) -> dict[str, torch.Tensor]:
-        return training_state(self.model, self.optimizer, self.average is not None)
+        """The tensors with which a training goes on, by name: the optimizer's and, if the model
+        file has averages of the weights, the weights.
+        """
+        weights = self.model.named_parameters() if self.average else ()
+        named = {f"weight.{name}": weight.detach() for name, weight in weights}
+        return self.optimizer.state | named
 
     def _check(self, number: float, step: int, what: str) -> None:
         """Raises NumericsError, which says what to try, unless the number `what` is finite."""
@@ -317,18 +327,6 @@ class Trainer:
             f"{self.saved_step or 0}. Try lower learning rates (`learning_rate`, `embedding_lr`, "
             "`matrix_lr`), or `grad_clip=1`"
         )
-
-
-def _first_model(job: Job, checkpoint: Checkpoint | None) -> GPT:
-    """The model before the first step: of a checkpoint, or a new one."""
-    if checkpoint is not None:
-        return load_gpt(checkpoint.model(), job.device)
-    model = GPT(job.manifest.model)
-    if job.start is not None:
-        start_from(model, job.start.tensors)
-    else:
-        initialise(model, job.manifest.train.seed)
-    return model.to(job.device)
 
 
 def model_bytes(
@@ -382,19 +380,13 @@ def exact_logits(
     model: GPT, ids: Ids
 ) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     """(R, L) ids -> R rows of (L, vocab_size) logits in float64, on the CPU and without dropout."""
-    state: dict[str, torch.Tensor] = {}
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        moved = tensor.detach().cpu()
-        state[name] = moved.double() if moved.is_floating_point() else moved
-    for name, table in model.position.tables(model.config).items():
-        state[f"position.{name}"] = table
+    exact = copy.deepcopy(model).cpu().double().eval()
+    for name, table in exact.position.tables(model.config).items():
+        setattr(exact.position, name, table)
     rows = max(1, PROBE_AT_ONCE // (ids.shape[1] * model.config.vocab_size))
-    was_training = model.training
-    model.eval()
     for first in range(0, len(ids), rows):
         some = torch.from_numpy(ids[first : first + rows].astype(np.int64))
-        yield from functional_call(model, state, (some,)).numpy()
-    model.train(was_training)
+        yield from exact(some).numpy()
 
 
 def load_gpt(stored: StoredModel, device: str) -> GPT:
@@ -402,16 +394,6 @@ def load_gpt(stored: StoredModel, device: str) -> GPT:
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     return model.to(device)
-
-
-def training_state(model: GPT, optimizer: Optimizer, averaged: bool) -> dict[str, torch.Tensor]:
-    """The tensors with which a training goes on, by name: the optimizer's and, if the model file
-    has averages of the weights, the weights.
-    """
-    if not averaged:
-        return optimizer.state
-    weights = {f"weight.{name}": value.detach() for name, value in model.named_parameters()}
-    return optimizer.state | weights
 
 
 def restore_state(checkpoint: Checkpoint, state: dict[str, torch.Tensor]) -> None:
