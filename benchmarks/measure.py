@@ -96,15 +96,14 @@ def training(
 ) -> Iterator[tuple[GPT, float]]:
     """Trains a new model without end: after each step, the model and the step's loss."""
     from gpt.model import GPT, initialise
-    from gpt.training.step import Net, Optimizer, train_step
+    from gpt.training.step import Learner
 
     model = GPT(model_config)
     initialise(model, config.seed)
     model.to(device).train()
-    net = Net(model, config)
-    optimizer = Optimizer(model, config)
+    learner = Learner(model, ids, config)
     for step in itertools.count():
-        yield model, train_step(model, optimizer, ids, config, step, net=net)[0]
+        yield model, learner.step(step)[0]
 
 
 def in_turns(loops: Sequence[Iterator[Any]], rounds: int) -> list[list[float]]:

@@ -22,7 +22,6 @@ from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from gpt.interface.preparing import Start
-    from gpt.training.plan import Plan
     from gpt.training.progress import Event
     from gpt.training.trainer import Trainer
 
@@ -116,12 +115,12 @@ def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
         if plan.manifest.progress >= 1:
             console.say("this run is finished; train it longer with --minutes M")
     if not action.dry_run:
-        run_training(start.trainer(), plan, output.json)
+        run_training(start.trainer(), output.json)
     elif output.json and first:
         console.write_json(plan_record(plan))
 
 
-def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
+def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
     code. A second Ctrl-C ends it at once, with a line that says what is saved.
     """
@@ -133,7 +132,7 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
     stopped, first = Stopped(0, ""), ranks.is_first()
     try:
         with stop_on_signals(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
-            for event in _reported(trainer, plan) if first else trainer.events():
+            for event in _reported(trainer) if first else trainer.events():
                 if isinstance(event, Stopped):
                     stopped = event
     except KeyboardInterrupt:
@@ -152,10 +151,9 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
         raise typer.Exit(128 + signal.Signals[stopped.reason])
 
 
-def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
+def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses, and a line for each evaluation."""
     from gpt.interface.training import BAR_FORMAT, show_bar
-    from gpt.training.card import slower_text
     from gpt.training.progress import Evaluated, Sampled
 
     def say(line: str) -> None:  # above the bar
@@ -176,8 +174,9 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
                 if not loss:
                     if trainer.counting.note:
                         say(f"note: {trainer.counting.note}")
-                    if trainer.timing.slowdown > SLOWER:
-                        say(slower_text(plan, trainer.timing.slowdown))
+                    slowdown = trainer.timing.slowdown
+                    if slowdown > SLOWER:
+                        say(f"note: steps take {slowdown:.1f} times as long as planned")
                     say(HEADING)
                 loss = f"{event.val_loss:.3f}"
             elif isinstance(event, Sampled):

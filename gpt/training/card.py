@@ -109,14 +109,6 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def slower_text(plan: Plan, slowdown: float) -> str:
-    """What the first evaluation says if steps take `slowdown` times as long as the card's time."""
-    begin = f"note: steps take {slowdown:.1f} times as long as planned; the training"
-    if plan.ends_by_time:
-        return f"{begin} ends on time, but learns from less text"
-    return f"{begin} takes about {duration(slowdown * plan.seconds_left)}"
-
-
 def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:
     """The last lines: the loss compared with counting, the run's folder, and what to type next."""
     folder = run.path.parent
@@ -125,8 +117,6 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     resume = f"gptx train --resume --run {run.name}{where}"
     if pinned_run(folder) not in (None, run):
         where += f" --run {run.name}"
-    if manifest.environment.get("ranks", 1) != 1:
-        resume = resume.replace("gptx", "torchrun … -m -- gpt", 1)
     prompt = " -n 20 --new" if manifest.train.item_separator else _prompt(corpus)
     commands = [f"gptx sample{prompt}{where}", f"gptx live --open{where}"]
     ended, time = "done", duration(manifest.elapsed)

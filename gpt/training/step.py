@@ -62,14 +62,12 @@ class Optimizer:
     """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
     Weight decay applies to matrices alone. Embedding and output may have their own learning rate.
-    clock: that of a run with a time budget; the trainer sets it before each step. state: by kind
-    and parameter, the numbers of steps and the moments, which steps change in place.
+    state: by kind and parameter, the numbers of steps and the moments, which steps change in place.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         _spare_the_compiler()
         self.config = config
-        self.clock: Clock | None = None
         groups: dict[tuple[float, float], list[Tensor]] = {}
         low = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         matrices = list(find_matrices(model)) if config.matrix_lr else []
@@ -109,10 +107,10 @@ class Optimizer:
         for parameter in self._muon.state:
             parameter.grad = None
 
-    def step(self, step: int) -> None:
-        """Makes the next update; `step` updates came before it."""
+    def step(self, step: int, clock: Clock | None = None) -> None:
+        """Makes the next update; `step` updates came before it. clock: of a run with a budget."""
         config = self.config
-        share = learning_rate(config, step, self.clock) / config.learning_rate
+        share = learning_rate(config, step, clock) / config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
         decay = share * (config.learning_rate * config.weight_decay)
@@ -245,15 +243,26 @@ class Average:
         torch._foreach_lerp_(averages, weights, share)
 
 
-class Net:
-    """Computes a model in training: (b, T) ids -> (b, T, vocab_size) logits.
+class Learner:
+    """A model that learns a text.
 
-    After the last part of a step, the gradients are means over all ranks: torch's
-    DistributedDataParallel averages them (Li et al. 2020). Raises ConfigError if a step has fewer
-    sequences than there are ranks.
+    Each rank computes its rows of a batch, one micro-batch after another, and draws its own masks
+    of dropout. Then torch's DistributedDataParallel averages the gradients (Li et al. 2020), so
+    that they are those of the whole batch.
+
+    held: text whose characters are no targets. separator (n,): the ids between two items, if
+    windows are to begin at items. Raises ConfigError if a step has fewer sequences than there are
+    ranks.
     """
 
-    def __init__(self, model: GPT, config: TrainConfig) -> None:
+    def __init__(
+        self,
+        model: GPT,
+        text: Ids,
+        config: TrainConfig,
+        held: HeldOut | None = None,
+        separator: Ids | None = None,
+    ) -> None:
         size = ranks.world_size()
         if config.batch_size < size:
             raise ConfigError(
@@ -264,76 +273,64 @@ class Net:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if torch.are_deterministic_algorithms_enabled() != config.deterministic:
             torch.use_deterministic_algorithms(config.deterministic)  # this imports the compiler
-        self._joined: Any = model
+        self.model, self.text, self.config = model, text, config
+        self.held, self.separator = held, separator
+        self.optimizer = Optimizer(model, config)
+        self._net: Any = model
         if size > 1:
-            self._joined = nn.parallel.DistributedDataParallel(model)
+            self._net = nn.parallel.DistributedDataParallel(model)
             # DistributedDataParallel rebuilds its buckets after the first step, and they determine
             # the order of additions, so the first step of a resumed run would differ. So that first
             # step is made here, on zeros.
             zeros = torch.zeros((1, 1), dtype=torch.int64, device=next(model.parameters()).device)
-            self._joined(zeros).sum().backward()
-            self._joined.zero_grad()
-        self._compute = torch.compile(self._joined) if config.compile else self._joined
+            self._net(zeros).sum().backward()
+            self._net.zero_grad()
+        self._compute = torch.compile(self._net) if config.compile else self._net
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        return self._compute(ids)  # type: ignore[no-any-return]
-
-    def send(self, now: bool) -> None:
-        """Sets whether the next forward and backward pass sends gradients to the other ranks."""
-        if ranks.world_size() > 1:
-            self._joined.require_backward_grad_sync = now
-
-
-def train_step(
-    model: GPT,
-    optimizer: Optimizer,
-    text: Ids,
-    config: TrainConfig,
-    step: int,
-    *,
-    held: HeldOut | None = None,
-    net: Net | None = None,
-    separator: Ids | None = None,
-) -> tuple[float, float]:
-    """Makes the next step on a text, after `step` steps; returns its loss in nats, without
-    held-out characters, and the norm of its gradient before clipping.
-
-    net: computes the model; needed with several ranks. held: text whose characters are no targets.
-    separator (n,): the ids between two items, if windows are to begin at items. If loss or norm is
-    not finite, no weight changes. Each rank computes its rows of the batch, one micro-batch
-    after another; loss and gradient are those of the whole batch. With dropout, each rank draws its
-    own masks.
-    """
-    net, rank, size = net or Net(model, config), ranks.rank(), ranks.world_size()
-    device, block_size = next(model.parameters()).device, model.config.block_size
-    if model.config.uses_dropout:
-        seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
-        torch.manual_seed(int(seeds[-1] >> 1))
-    starts = batch_starts(
-        text, config.seed, step, config.batch_size, block_size, config.window_order, separator
-    )
-    optimizer.zero_grad()
-    value, pieces = 0.0, ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
-    for number, part in enumerate(pieces, start=1):
-        empty = part.stop == part.start
-        rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
-        inputs, following = windows(text, starts[rows], block_size)
-        if held is not None:
-            places = starts[rows, None] + np.arange(1, block_size + 1)
-            following = np.where(held.contains(places), IGNORED, following)
-        ids, targets = (torch.from_numpy(array).to(device) for array in (inputs, following))
-        share = (part.stop - part.start) / config.batch_size
-        net.send(now=number == len(pieces))
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-            logits = net(ids)  # (b, T, vocab_size)
-            loss = _mean_loss(logits, targets, held) * share
-        (loss * size).backward()
-        value += loss.item()
-    clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value, norm = ranks.reduce(value, "SUM"), clipped.item()
-    if math.isfinite(value) and math.isfinite(norm):
-        optimizer.step(step)
-    return value, norm
+    def step(self, step: int, clock: Clock | None = None) -> tuple[float, float]:
+        """Makes the next step after `step` steps; returns its loss in nats, without held-out
+        characters, and the norm of its gradient before clipping. If loss or norm is not finite, no
+        weight changes.
+        """
+        model, config, held = self.model, self.config, self.held
+        rank, size, block_size = ranks.rank(), ranks.world_size(), model.config.block_size
+        device = next(model.parameters()).device
+        if model.config.uses_dropout:
+            seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
+            torch.manual_seed(int(seeds[-1] >> 1))
+        starts = batch_starts(
+            self.text,
+            config.seed,
+            step,
+            config.batch_size,
+            block_size,
+            config.window_order,
+            self.separator,
+        )
+        self.optimizer.zero_grad()
+        value = 0.0
+        pieces = ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
+        for number, part in enumerate(pieces, start=1):
+            empty = part.stop == part.start
+            rows = slice(0, 1) if empty else part  # every rank must compute; its row has weight 0
+            inputs, following = windows(self.text, starts[rows], block_size)
+            if held is not None:
+                places = starts[rows, None] + np.arange(1, block_size + 1)
+                following = np.where(held.contains(places), IGNORED, following)
+            ids, targets = (torch.from_numpy(array).to(device) for array in (inputs, following))
+            share = (part.stop - part.start) / config.batch_size
+            self._net.require_backward_grad_sync = number == len(pieces)  # DDP sends at the last
+            low = config.precision == "bfloat16"
+            with torch.autocast(device.type, torch.bfloat16, enabled=low):
+                logits = self._compute(ids)  # (b, T, vocab_size)
+                loss = _mean_loss(logits, targets, held) * share
+            (loss * size).backward()
+            value += loss.item()
+        clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+        value, norm = ranks.reduce(value, "SUM"), clipped.item()
+        if math.isfinite(value) and math.isfinite(norm):
+            self.optimizer.step(step, clock)
+        return value, norm
 
 
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:

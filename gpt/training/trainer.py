@@ -56,12 +56,10 @@ from gpt.training.progress import (
 )
 from gpt.training.step import (
     Average,
-    Net,
-    Optimizer,
+    Learner,
     evaluate,
     predict_span,
     torch_errors,
-    train_step,
 )
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -96,7 +94,7 @@ class Trainer:
 
     Each rank has a trainer and makes the same calls; only the first one writes to the run.
     checkpoint: where a resumed run continues. prove: checks before each save that the model will
-    open. Raises ConfigError, CheckpointError.
+    open. kept: the model that is evaluated and saved. Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -110,7 +108,6 @@ class Trainer:
         self.corpus, self.device, self.manifest = job.corpus, job.device, job.manifest
         self.config, shape = job.manifest.train, job.manifest.model
         self.train, self.val = job.corpus.split(self.config.val_fraction, shape.block_size)
-        self.separator = job.corpus.item_separator(self.config)
         self.records = Records(run)
         self.counting = Counting(self.train, shape, job.experts)
         if checkpoint is not None:
@@ -124,8 +121,9 @@ class Trainer:
             self.model.to(job.device)
         has_average = self.config.average > 0
         self.average = Average(self.model, self.config.average) if has_average else None
-        self.net = Net(self.model, self.config)
-        self.optimizer = Optimizer(self.model, self.config)
+        self.kept = self.average.model if self.average else self.model
+        separator = job.corpus.item_separator(self.config)
+        self.learner = Learner(self.model, self.train, self.config, self.counting.held, separator)
         self.timing = Timing(job.speed, job.began, is_shared=job.manifest.clock is not None)
         self.saved_step: int | None = None
         if checkpoint is not None:
@@ -135,11 +133,6 @@ class Trainer:
                 run.abandon_after(self.saved_step)
                 run.forget_after(self.saved_step)
         self.stop_reason: str | None = None
-
-    @property
-    def kept(self) -> GPT:
-        """The model that is evaluated and saved."""
-        return self.average.model if self.average else self.model
 
     def mixture(self, model: GPT, step: int) -> Mixture | None:
         """Counting with the gate fitted to the model of this step; None without counting."""
@@ -162,7 +155,7 @@ class Trainer:
             with torch_errors(self.manifest.model, self.config), ranks.rank_errors():
                 yield from self._events()
         finally:
-            del self.net  # it refers to the process group
+            del self.learner  # it refers to the process group
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
@@ -173,7 +166,7 @@ class Trainer:
             before = self.manifest.progress
             yield self._step()
             if self.timing.is_due(before, self.manifest):
-                self.optimizer.zero_grad()  # frees the gradients' memory
+                self.learner.optimizer.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
         if self.saved_step != self.manifest.step:
@@ -186,17 +179,7 @@ class Trainer:
     def _step(self) -> Stepped:
         """Makes a step."""
         before = self.manifest
-        self.optimizer.clock = before.clock
-        loss, norm = train_step(
-            self.model,
-            self.optimizer,
-            self.train,
-            self.config,
-            before.step,
-            held=self.counting.held,
-            net=self.net,
-            separator=self.separator,
-        )
+        loss, norm = self.learner.step(before.step, before.clock)
         step = before.step + 1
         self._check(loss + norm, step, "the loss or its gradient")
         if self.average:
@@ -316,7 +299,7 @@ class Trainer:
         """
         weights = self.model.named_parameters() if self.average else ()
         named = {f"weight.{name}": weight.detach() for name, weight in weights}
-        return self.optimizer.state | named
+        return self.learner.optimizer.state | named
 
     def _check(self, number: float, step: int, what: str) -> None:
         """Raises NumericsError, which says what to try, unless the number `what` is finite."""

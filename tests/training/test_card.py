@@ -19,7 +19,7 @@ from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
-from gpt.training.card import end_card, plan_card, slower_text, whole_card
+from gpt.training.card import end_card, plan_card, whole_card
 from gpt.training.plan import Machine, Plan
 from gpt.training.progress import Speed
 from gpt.vocabulary import Vocabulary
@@ -107,14 +107,6 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
     assert split(part, clock=CLOCK) == f"{read}, or what 5% of the time allow"
 
 
-def test_a_slower_machine_is_named() -> None:
-    assert slower_text(timed(), 2.0) == (
-        "note: steps take 2.0 times as long as planned; the training ends on time, but learns from "
-        "less text"
-    )
-    assert slower_text(plan(), 2.0).endswith("; the training takes about 4 min 8 s")
-
-
 @settings(deadline=None, max_examples=60)
 @given(text=st.text("ab \n\t\r\x1bé東👍\u202e", max_size=40), width=st.integers(20, 60))
 def test_sample_in_training_output_is_one_escaped_line(text: str, width: int) -> None:
@@ -179,8 +171,6 @@ def test_the_end_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = end(manifest(), "SIGINT")
     assert stopped["stopped"][0].startswith("after step 1,800, 0 s · loss 2.250")
     assert stopped["next"] == [*usual, resume]
-    shared = end(manifest(environment={"ranks": 2}), "SIGINT")
-    assert shared["next"][-1] == resume.replace("gptx", "torchrun … -m -- gpt")
     patience = end(manifest(since_best=3), "patience")
     assert patience["done"][0].startswith("0 s, no lower loss in 3 evaluations · ")
     assert patience["next"] == usual

@@ -18,7 +18,7 @@ from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
 from gpt.storage.model_file import Probe, pack, read_model
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
-from gpt.training.step import Optimizer, train_step
+from gpt.training.step import Learner, Optimizer
 from gpt.training.trainer import (
     exact_logits,
     load_gpt,
@@ -38,14 +38,14 @@ SHAPES: list[dict[str, Any]] = [
 TRAIN = TrainConfig(batch_size=2, warmup_steps=0)
 
 
-def trained(steps: int = 3, **shape: Any) -> tuple[GPT, Optimizer]:
+def trained(steps: int = 3, **shape: Any) -> Learner:
     """A tiny model and its optimizer, some steps on."""
     model = GPT(ModelConfig(vocab_size=len(VOCABULARY), **{**TINY, **shape}))
     initialise(model, seed=1)
-    optimizer = Optimizer(model, TRAIN)
+    learner = Learner(model, VOCABULARY.encode(TEXT), TRAIN)
     for step in range(steps):
-        train_step(model, optimizer, VOCABULARY.encode(TEXT), TRAIN, step)
-    return model, optimizer
+        learner.step(step)
+    return learner
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
@@ -56,12 +56,13 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     )
 
 
-def committed(folder: Path, start: Checkpoint, model: GPT, optimizer: Optimizer) -> Checkpoint:
+def committed(folder: Path, start: Checkpoint, learner: Learner) -> Checkpoint:
     """A checkpoint of this state in a new run."""
+    model, state = learner.model, learner.optimizer.state
     manifest = replace(start.manifest, model=model.config)
     contents = {
         MODEL: model_bytes(model, VOCABULARY, TEXT, manifest.step),
-        STATE: pack({name: tensor.numpy() for name, tensor in optimizer.state.items()}, {}),
+        STATE: pack({name: tensor.numpy() for name, tensor in state.items()}, {}),
     }
     return Run(folder).commit(manifest, contents)
 
@@ -70,21 +71,22 @@ def committed(folder: Path, start: Checkpoint, model: GPT, optimizer: Optimizer)
 def test_weights_and_moments_round_trip_bit_for_bit(
     tmp_path: Path, tiny: Checkpoint, shape: dict[str, Any]
 ) -> None:
-    model, optimizer = trained(**shape)
-    checkpoint = committed(tmp_path, tiny, model, optimizer)
+    learner = trained(**shape)
+    model = learner.model
+    checkpoint = committed(tmp_path, tiny, learner)
     again = load_gpt(checkpoint.model(), "cpu")
-    restored = Optimizer(again, TRAIN)
-    restore_state(checkpoint, restored.state)
+    restored = Learner(again, learner.text, TRAIN)
+    restore_state(checkpoint, restored.optimizer.state)
     assert same(dict(again.named_parameters()), dict(model.named_parameters()))
-    assert same(restored.state, optimizer.state)
+    assert same(restored.optimizer.state, learner.optimizer.state)
     assert (again.lm_head.weight is again.token_embedding.weight) == model.config.tied
-    for one, its_optimizer in ((model, optimizer), (again, restored)):
-        train_step(one, its_optimizer, VOCABULARY.encode(TEXT), TRAIN, 3)
+    learner.step(3)
+    restored.step(3)
     assert same(dict(again.named_parameters()), dict(model.named_parameters()))
 
 
 def test_moments_of_another_model_are_refused(tmp_path: Path, tiny: Checkpoint) -> None:
-    checkpoint = committed(tmp_path, tiny, *trained())
+    checkpoint = committed(tmp_path, tiny, trained())
     for shape in ({"n_layer": 1}, {"n_layer": 3}, {"n_embd": 8}):
         other = GPT(replace(checkpoint.manifest.model, **shape))
         with pytest.raises(CheckpointError, match=r"^damaged: .*state\.safetensors"):
@@ -101,7 +103,7 @@ def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> 
 
 
 def test_probe_uses_no_dropout_and_does_not_change_the_model() -> None:
-    model, _ = trained(dropout=0.5)
+    model = trained(dropout=0.5).model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     ids = np.arange(8)[None]
     logits = [*exact_logits(model, ids)]
@@ -112,7 +114,7 @@ def test_probe_uses_no_dropout_and_does_not_change_the_model() -> None:
 
 
 def test_saved_tensors_are_the_ones_that_passed_the_probe(tmp_path: Path) -> None:
-    model, _ = trained(0)
+    model = trained(0).model
     tried = list[Any]()
 
     def prove(config: ModelConfig, tensors: dict[str, Any], probe: Probe) -> Check:

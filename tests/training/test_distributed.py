@@ -24,7 +24,7 @@ from gpt.model import GPT
 from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import ranks
 from gpt.training.progress import Evaluated, Event, Saved, Stepped, Stopped
-from gpt.training.step import Net
+from gpt.training.step import Learner
 from gpt.training.trainer import Job, Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -169,7 +169,7 @@ def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) ->
 def test_impossible_options_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "world_size", lambda: 3)
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
-        Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
+        Learner(GPT(ModelConfig(vocab_size=2)), np.zeros(9), TrainConfig(batch_size=2))
 
 
 GIVEN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}

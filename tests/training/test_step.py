@@ -16,13 +16,7 @@ from torch import Tensor
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import ConfigError, OutOfMemory
 from gpt.model import GPT, initialise
-from gpt.training.step import (
-    Net,
-    Optimizer,
-    check_memory,
-    torch_errors,
-    train_step,
-)
+from gpt.training.step import Learner, check_memory, torch_errors
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -38,10 +32,10 @@ class Student:
         self.config = TrainConfig(**{**vars(TRAIN), **train})
         self.model = GPT(ModelConfig(**{**vars(MODEL), **(shape or {})}))
         initialise(self.model, seed=1)
-        self.optimizer = Optimizer(self.model, self.config)
+        self.learner = Learner(self.model, IDS, self.config)
 
     def step(self, number: int) -> tuple[float, float]:
-        return train_step(self.model, self.optimizer, IDS, self.config, number)
+        return self.learner.step(number)
 
     def weights(self) -> list[Tensor]:
         return [parameter.detach().clone() for parameter in self.model.parameters()]
@@ -146,10 +140,10 @@ def test_memory_is_estimated_for_one_micro_batch() -> None:
 def test_deterministic_algorithms_are_switched_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     model = GPT(MODEL)
-    Net(model, replace(TRAIN, deterministic=True))
+    Learner(model, IDS, replace(TRAIN, deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    Net(model, TRAIN)
+    Learner(model, IDS, TRAIN)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -160,7 +154,7 @@ def test_a_compiled_net_learns_the_same_and_says_if_it_cannot_be_compiled(
     compiled: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda net: compiled.append(net) or net)
     plain, other = Student(), Student()
-    loss = train_step(other.model, other.optimizer, IDS, config, 0, net=Net(other.model, config))
+    loss = Learner(other.model, IDS, config).step(0)
     assert (loss, len(compiled)) == (plain.step(0), 1)
     with (
         pytest.raises(ConfigError, match=r"^compile: fails here \(TorchDynamoException: no"),

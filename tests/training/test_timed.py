@@ -49,12 +49,13 @@ class Simulation:
         """Lets the trainer read this clock, which its steps, evaluations and saves move."""
         timing = trainer.timing
         timing.clock, timing._mark = self, self.now
-        update, commit = trainer.optimizer.step, trainer._commit
+        optimizer = trainer.learner.optimizer
+        update, commit = optimizer.step, trainer._commit
         real = module.evaluate
 
-        def step(number: int) -> None:
+        def step(number: int, clock: Clock | None) -> None:
             self.works("step")
-            update(number)
+            update(number, clock)
 
         def save() -> Any:
             self.works("saving")
@@ -65,7 +66,7 @@ class Simulation:
             return real(model, ids, device, most, *more)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trainer.optimizer, "step", step)
+            patch.setattr(optimizer, "step", step)
             patch.setattr(trainer, "_commit", save)
             patch.setattr(module, "evaluate", evaluate)
             yield
@@ -161,7 +162,7 @@ def rates_of(trainer: Trainer, clock: Simulation) -> list[float]:
     with clock.runs(trainer):
         for event in trainer.events():
             if isinstance(event, Stepped):
-                rates.append(trainer.optimizer.param_groups[0]["lr"])
+                rates.append(trainer.learner.optimizer.param_groups[0]["lr"])
     return rates
 
 

@@ -201,14 +201,15 @@ def fails_after(trainer: Trainer, step: int, error: type[GptxError]) -> tuple[Gp
 def test_non_finite_loss_ends_the_run_without_saving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, take = new_trainer(tmp_path), module.train_step
+    trainer = new_trainer(tmp_path)
+    take = trainer.learner.step
 
-    def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int, **more: Any) -> Any:
+    def poisoned(step: int, clock: Any) -> Any:
         if step == 14:
-            model.blocks[1].feed_forward.up.weight.data[3, 3] = math.nan
-        return take(model, optimizer, ids, config, step, **more)
+            trainer.model.blocks[1].feed_forward.up.weight.data[3, 3] = math.nan
+        return take(step, clock)
 
-    monkeypatch.setattr(module, "train_step", poisoned)
+    monkeypatch.setattr(trainer.learner, "step", poisoned)
     error, untouched = fails_after(trainer, 12, NumericsError)
     assert "the loss or its gradient is not a finite number at step 15" in str(error)
     assert "last good: step 12" in str(error)
