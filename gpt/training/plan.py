@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-import time
+import timeit
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +31,7 @@ from gpt.training.progress import SAMPLING, UNKNOWN, Speed
 from gpt.training.step import check_memory
 from gpt.version import __version__
 
-RATED = 0.02  # seconds of timing
+RATED = 500  # products that are timed
 LATER_PEAK = 0.5  # a finished run that goes on begins again at this share of `learning_rate`
 
 
@@ -91,11 +91,8 @@ def _core_rate() -> float:
     """
     a, b = np.random.default_rng(1).random((2, 64, 64), np.float32)
     product = np.empty_like(a)
-    fastest, began = math.inf, time.perf_counter()
-    while (started := time.perf_counter()) < began + RATED or fastest == math.inf:
-        np.matmul(a, b, out=product)
-        fastest = min(fastest, time.perf_counter() - started)
-    return 2 * 64**3 / fastest
+    times = timeit.repeat(lambda: np.matmul(a, b, out=product), number=1, repeat=RATED)
+    return 2 * 64**3 / min(times)
 
 
 def try_device(device: str) -> None:

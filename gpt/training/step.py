@@ -101,12 +101,6 @@ class Optimizer:
             for kind, tensor in state.items():
                 self.state[f"{kind}.{name}"] = tensor.reshape(tensor.shape or (1,))
 
-    def zero_grad(self) -> None:
-        """Removes the gradients and frees their memory."""
-        self._adamw.zero_grad(set_to_none=True)
-        for parameter in self._muon.state:
-            parameter.grad = None
-
     def step(self, step: int, clock: Clock | None = None) -> None:
         """Makes the next update; `step` updates came before it. clock: of a run with a budget."""
         config = self.config
@@ -121,13 +115,12 @@ class Optimizer:
 
 def _spare_the_compiler() -> None:
     """Keeps torch's optimizers from importing torch's compiler (1.4 CPU seconds and 70 MB) at the
-    first call of these functions: they are marked as excluded from compiled code. No optimizer is
+    first call of this function: it is marked as excluded from compiled code. No optimizer is
     compiled here. If a newer torch uses another mark, it imports as usual.
     """
-    for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
-        function = getattr(method, "__wrapped__", None)
-        if function is not None:
-            vars(function).setdefault("__dynamo_disable", function)
+    function = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
+    if function is not None:
+        vars(function).setdefault("__dynamo_disable", function)
 
 
 @dataclass(frozen=True)
@@ -307,7 +300,7 @@ class Learner:
             config.window_order,
             self.separator,
         )
-        self.optimizer.zero_grad()
+        model.zero_grad()
         value = 0.0
         pieces = ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
         for number, part in enumerate(pieces, start=1):

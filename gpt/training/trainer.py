@@ -166,7 +166,7 @@ class Trainer:
             before = self.manifest.progress
             yield self._step()
             if self.timing.is_due(before, self.manifest):
-                self.learner.optimizer.zero_grad()  # frees the gradients' memory
+                self.model.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
         if self.saved_step != self.manifest.step:

@@ -139,7 +139,7 @@ def test_both_forms_of_attention_change_alike() -> None:
     for step in range(3):
         ids = torch.randint(9, (2, 8), generator=generator)
         for model, optimizer in zip((fused, heads), steps, strict=True):
-            optimizer.zero_grad()
+            model.zero_grad()
             model(ids).logsumexp(-1).square().mean().backward()
             optimizer.step(step)
     first, second = fused.stored_parameters(), heads.stored_parameters()
