@@ -187,18 +187,13 @@ class Plan:
 
     @property
     def seconds_left(self) -> float:
-        """The time in seconds from the current step to the last save."""
-        manifest, speed, clock = self.manifest, self.speed, self.manifest.clock
+        """The time in seconds from the current step to the last save, about; evaluations and saves
+        take what STEPS_SHARE leaves.
+        """
+        manifest, clock = self.manifest, self.manifest.clock
         if clock is not None and self.ends_by_time:
             return max(0.0, clock.ends - manifest.elapsed)
-        train, left = manifest.train, max(0, self.steps - manifest.step)
-        evaluations = train.evaluations * left / self.steps
-        if train.eval_interval:
-            evaluations = left / train.eval_interval
-        read, of = manifest.part
-        seconds = left * speed.step + speed.saving
-        seconds += evaluations * (speed.fitting + speed.character * read + speed.saving)
-        return seconds + (speed.character * of if read < of else 0.0)
+        return max(0, self.steps - manifest.step) * self.speed.step / STEPS_SHARE
 
     @property
     def baseline(self) -> Baseline:

@@ -57,6 +57,7 @@ from gpt.training.progress import (
 from gpt.training.step import (
     Average,
     Learner,
+    Losses,
     evaluate,
     predict_span,
     torch_errors,
@@ -224,12 +225,11 @@ class Trainer:
         self.timing.measured(fitting=fitting, character=reading / read)
         self._check(losses.nats, before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
-        train_loss = total / max(1, count)
         self._log(
+            losses,
             fitting + reading,
-            train_loss=train_loss,
+            train_loss=total / max(1, count),
             val_loss=losses.nats,
-            gpt_loss=losses.gpt,
             val_characters=read,
             learning_rate=learning_rate(now.train, now.step, now.clock),
             seconds=round(now.seconds, 3),
@@ -254,19 +254,19 @@ class Trainer:
         self.manifest = replace(
             self.manifest, final_loss=losses.nats, final_characters=most, gpt_loss=losses.gpt
         )
-        final = {"final_loss": losses.nats, "gpt_loss": losses.gpt, "val_characters": most}
-        self._log(seconds, best_step=step, **final)
+        self._log(losses, seconds, best_step=step, final_loss=losses.nats, val_characters=most)
         if ranks.is_first():
             self.run.replace_manifest(self.manifest)
         yield Evaluated(step, losses.nats)
 
-    def _log(self, duration: float, **record: float | None) -> None:
-        """Records an evaluation, which took so many seconds; values that are None are left out."""
+    def _log(self, losses: Losses, duration: float, **record: float) -> None:
+        """Records an evaluation, which took so many seconds."""
+        if losses.gpt is not None:
+            record["gpt_loss"] = losses.gpt
+        record["elapsed"] = round(self.manifest.elapsed, 3)
+        record["evaluation_seconds"] = round(duration, 3)
         if ranks.is_first():
-            times = {"elapsed": self.manifest.elapsed, "evaluation_seconds": duration}
-            record |= {name: round(seconds, 3) for name, seconds in times.items()}
-            known = {name: value for name, value in record.items() if value is not None}
-            self.records.add({"step": self.manifest.step, **known})
+            self.records.add({"step": self.manifest.step, **record})
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")

@@ -78,7 +78,7 @@ def test_the_card_says_text_model_time_and_goal() -> None:
     card = plan_card(replace(start, manifest=counts))
     assert card["model"] == "a GPT of 4 layers × 4 heads, helped by counted letter sequences"
     assert str(card["text"]).endswith("; every 3rd text tests the model")
-    assert card["time"] == "about 2 min 4 s"
+    assert card["time"] == "about 2 min 18 s"
 
 
 def test_the_whole_card_shows_the_facts_of_a_plan() -> None:
@@ -89,7 +89,7 @@ def test_the_whole_card_shows_the_facts_of_a_plan() -> None:
     assert fact(plan(baseline=Baseline((3.3, 2.5, 2.6), 400, 10)), "goal") == (
         "below 2.5000 nats/char, by counting 2-grams of 400 characters, on 10; guessing 4.1744"
     )
-    assert fact(whole, "time") == "about 2 min 4 s"
+    assert fact(whole, "time") == "about 2 min 18 s"
     assert fact(plan(ranks=3), "device") == "H200, 2 threads, 3 ranks, torch 2.13.0"
 
 
