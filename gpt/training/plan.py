@@ -27,7 +27,7 @@ from gpt.devices import available_cpus, available_memory, check_device, resolve_
 from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
-from gpt.training.progress import SAMPLING, UNKNOWN, Speed
+from gpt.training.progress import UNKNOWN, Speed
 from gpt.training.step import check_memory
 from gpt.version import __version__
 
@@ -447,7 +447,7 @@ def estimate(plan: Plan, rate: float) -> Speed:
     return Speed(
         step=learning + muon / rate,
         character=forward + mixed / count,
-        saving=12 * model.parameters() / SAVED + SAMPLING,  # weights and two moments
+        saving=12 * model.parameters() / SAVED,  # weights and two moments
         fitting=held * (forward + mixed),
     )
 

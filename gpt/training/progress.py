@@ -7,7 +7,6 @@ a budget, all of this is a function of step and options, so that a run repeats b
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import defaultdict, deque
@@ -19,7 +18,6 @@ from typing import Any
 
 from gpt.config import TrainConfig
 from gpt.config.train import Tracker
-from gpt.devices import reason_of
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Clock, Manifest
 from gpt.storage.run import Checkpoint, Run
@@ -32,7 +30,6 @@ MOST_MEDIANS = 20  # a step counts at most this many median ones: the machine wa
 PAUSES_SHARE = 0.1  # most of the time so far that evaluations, samples and saves take
 END_SHARE = 0.05  # most of a time budget for reading the split at the end
 MOST_RESERVED = 0.5  # most of a time budget that is kept for the end
-SAMPLING = 0.1  # seconds of the sample that follows a save, about
 
 
 @dataclass(frozen=True)
@@ -106,13 +103,8 @@ class Records:
         """Writes the record of an evaluation. Raises StorageError."""
         self.run.append("metrics", record)
         if self._tracker is not None:
-            try:
-                for name in record.keys() - NO_CURVES:
-                    self._tracker.add_scalar(name, record[name], record["step"])
-            except Exception as error:  # of another program; the training goes on without it
-                self._tracker = None
-                warning = "warning: tensorboard failed (%s); metrics.jsonl has all records"
-                logging.getLogger("gpt").warning(warning, reason_of(error))
+            for name in record.keys() - NO_CURVES:
+                self._tracker.add_scalar(name, record[name], record["step"])
 
     def close(self) -> None:
         """Ends TensorBoard's files."""
@@ -150,8 +142,8 @@ def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) ->
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a step, of evaluating one character, of a save with its sample, and of fitting the
-    gate of counting, which comes with each evaluation.
+    """Seconds of a step, of evaluating one character, of a save, and of fitting the gate of
+    counting, which comes with each evaluation.
     """
 
     step: float = 0.0

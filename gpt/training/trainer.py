@@ -41,7 +41,6 @@ from gpt.storage.model_file import (
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
 from gpt.training.progress import (
-    SAMPLING,
     UNKNOWN,
     Evaluated,
     Evaluating,
@@ -276,10 +275,7 @@ class Trainer:
         if checkpoint:
             yield Saved(checkpoint)
         release_memory()  # frees what a sample took, too
-        seconds = self._lap("saves")
-        if self.manifest.step == 0:  # no model has learned, so there was no sample
-            seconds += SAMPLING
-        self.timing.measured(saving=seconds)
+        self.timing.measured(saving=self._lap("saves"))
 
     def _commit(self) -> Checkpoint | None:
         """Saves a checkpoint and returns it; None on ranks other than the first."""
