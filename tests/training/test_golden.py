@@ -18,7 +18,7 @@ from gpt.corpus.sources import repeats
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Run, new_run
 from gpt.training.plan import Machine, make_plan
-from gpt.training.progress import Evaluated, Stepped
+from gpt.training.progress import Stepped
 from gpt.training.trainer import Job, Trainer
 
 CHARACTERS = 20_000  # characters of the text
@@ -71,12 +71,10 @@ def trained(
             replace(Machine.measured("cpu"), low=False),  # products in float32 on all
         )
         trainer = Trainer(new_run(folder, "golden"), Job(corpus, plan.manifest))
-        losses, evaluations = [], []
-        for event in trainer.events():
-            if isinstance(event, Stepped) and event.step in (1, 15, 30):
-                losses.append(event.loss)
-            elif isinstance(event, Evaluated):
-                evaluations.append(event.val_loss)
+        stepped = [event for event in trainer.events() if isinstance(event, Stepped)]
+        losses = [event.loss for event in stepped if event.step in (1, 15, 30)]
+        records = trainer.run.records("metrics")
+        evaluations = [record["val_loss"] for record in records if "val_loss" in record]
         return trainer.run, losses, evaluations
     finally:
         torch.set_num_threads(before)
