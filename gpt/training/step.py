@@ -54,6 +54,8 @@ MARGIN = 1.01  # the norm is multiplied by this, so that rounding brings no sing
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # numbers in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
 
+#: Matrices of one shape: parameters whose rows together are their rows, and how many they are.
+Matrices: TypeAlias = tuple[list[Tensor], int]
 #: Windows: their starts and their length.
 Span: TypeAlias = tuple[npt.NDArray[np.int64], int]
 
@@ -123,36 +125,22 @@ def _spare_the_compiler() -> None:
         vars(function).setdefault("__dynamo_disable", function)
 
 
-@dataclass(frozen=True)
-class Matrices:
-    """`count` matrices of one shape, stacked: together they are the rows of these parameters."""
-
-    parameters: tuple[Tensor, ...]
-    count: int = 1
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of one matrix."""
-        rows = sum(len(parameter) for parameter in self.parameters)
-        return rows // self.count, self.parameters[0].shape[1]
-
-
 def find_matrices(model: nn.Module) -> Iterator[Matrices]:
     """The matrices of a model's blocks, in both forms of attention: those of all heads' queries,
     keys and values; projections; the matrices of feed-forward layers.
     """
     for module in model.modules():
         if isinstance(module, FusedAttention):
-            yield Matrices((module.qkv.weight,), 3)
-            yield Matrices((module.proj.weight,))
+            yield [module.qkv.weight], 3
+            yield [module.proj.weight], 1
         elif isinstance(module, MultiHeadAttention):
             heads: Any = list(module.heads)
             for part in ("query", "key", "value"):
-                yield Matrices(tuple(getattr(head, part).weight for head in heads))
-            yield Matrices((module.proj.weight,))
+                yield [getattr(head, part).weight for head in heads], 1
+            yield [module.proj.weight], 1
         elif isinstance(module, FeedForward):
-            yield Matrices((module.up.weight,))
-            yield Matrices((module.down.weight,))
+            yield [module.up.weight], 1
+            yield [module.down.weight], 1
 
 
 def orthogonalise(stack: Tensor) -> Tensor:
@@ -179,42 +167,41 @@ class Muon:
     def __init__(self, matrices: list[Matrices], momentum: float, dtype: torch.dtype) -> None:
         self.momentum, self.dtype = momentum, dtype
         self._alike: dict[tuple[int, int], list[Matrices]] = defaultdict(list)
-        for group in matrices:
-            self._alike[max(group.shape), min(group.shape)].append(group)
-        self.state: dict[Tensor, dict[str, Tensor]] = {
-            parameter: {} for group in matrices for parameter in group.parameters
-        }
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        for parameters, count in matrices:
+            rows, columns = sum(map(len, parameters)) // count, parameters[0].shape[1]
+            self._alike[max(rows, columns), min(rows, columns)].append((parameters, count))
+            self.state |= {parameter: {} for parameter in parameters}
 
     @torch.no_grad()
     def step(self, rate: float, decay: float) -> None:
         """Makes an update. decay: the share of each matrix that is subtracted first."""
         for alike in self._alike.values():
-            directions = [self._direction(group) for group in alike]
+            directions = [self._direction(parameters, count) for parameters, count in alike]
             turned = orthogonalise(torch.cat(directions).to(self.dtype)).float()
-            sizes = [group.count for group in alike]
-            for group, change in zip(alike, torch.split(turned, sizes), strict=True):
-                rows, columns = group.shape
-                change = change if rows >= columns else change.mT
-                scale = rate * max(1.0, rows / columns) ** 0.5
-                lengths = [len(parameter) for parameter in group.parameters]
-                parts = torch.split(change.reshape(-1, columns), lengths)
-                for parameter, part in zip(group.parameters, parts, strict=True):
+            changes = torch.split(turned, [count for _, count in alike])
+            for (parameters, _), change in zip(alike, changes, strict=True):
+                columns = parameters[0].shape[1]
+                if change.shape[2] != columns:
+                    change = change.mT
+                scale = rate * max(1.0, change.shape[1] / columns) ** 0.5
+                parts = torch.split(change.reshape(-1, columns), list(map(len, parameters)))
+                for parameter, part in zip(parameters, parts, strict=True):
                     parameter.mul_(1 - decay)
                     parameter.add_(part, alpha=-scale)
 
-    def _direction(self, matrices: Matrices) -> Tensor:
+    def _direction(self, parameters: list[Tensor], count: int) -> Tensor:
         """Updates the mean gradient -> (count, r, c), r ≥ c: the mean one step ahead (Nesterov)."""
         ahead = []
-        for parameter in matrices.parameters:
+        for parameter in parameters:
             state = self.state[parameter]
             state["step"] += 1
             mean, gradient = state["exp_avg"], parameter.grad
             assert gradient is not None
             mean.lerp_(gradient, 1 - self.momentum)
             ahead.append(gradient.lerp(mean, self.momentum))
-        rows, columns = matrices.shape
-        stack = torch.cat(ahead).view(matrices.count, rows, columns)
-        return stack if rows >= columns else stack.mT
+        stack = torch.cat(ahead).view(count, -1, parameters[0].shape[1])
+        return stack if stack.shape[1] >= stack.shape[2] else stack.mT
 
 
 class Average:
