@@ -21,7 +21,7 @@ from gpt.errors import GptxError, OutOfMemory, StorageError
 from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from gpt.interface.preparing import Start
+    from gpt.interface.training import Start
     from gpt.training.events import Event
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
@@ -72,7 +72,7 @@ def command(
 
 def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractContextManager[Start]:
     """Plans the run to begin or to resume. Raises ConfigError, CheckpointError."""
-    from gpt.interface.preparing import Texts, begin_run, resume_run
+    from gpt.interface.training import Texts, begin_run, resume_run
     from gpt.storage.run import find_run
 
     typed, in_file = asked

@@ -1,9 +1,12 @@
-"""The corpus of a command or a run: finds it, encodes it once and splits it.
+"""The corpus of a command or a run: finds it, encodes it once, splits it, and draws the windows of
+a step.
 
 A text is read twice: the first pass counts its characters, the second writes their ids, if the text
 is still the same. The ids are memory-mapped, so the memory needed does not grow with the text, and
 stored in `data` as NAME.ids and NAME.json, which has their checksum. NAME is a hash of all that
 determines the ids: an edited file is another corpus, and a run keeps the one it started with.
+
+The windows of a step are a pure function of seed and step, so no order has to be saved.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -44,6 +48,7 @@ from gpt.storage.model_file import open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
+BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 MOST_NAMED = 3  # texts that a note names
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
@@ -439,3 +444,72 @@ def splits_of_run(
     except TextError as error:
         begin = f"{purpose} needs the corpus: " if purpose else ""
         raise TextError(f"{begin}{error}{advice}") from None
+
+
+def windows(
+    ids: Ids, starts: npt.NDArray[np.int64], block_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(B, T) inputs, and (B, T) targets one character later, of windows that begin at `starts`."""
+    rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
+    release_pages(ids)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def batch_starts(
+    ids: Ids, train: TrainConfig, step: int, block_size: int, separator: Ids | None = None
+) -> npt.NDArray[np.int64]:
+    """(B,) where a batch's windows begin in a text. separator (n,): the ids between two items, if
+    windows are to begin at items.
+
+    A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
+    any step's batch can be computed without the batches before it.
+
+    random: every start is equally likely. epochs: each epoch reads every window of block_size once,
+    in a new random order; the start of the first window is random, too, so that the borders between
+    windows move.
+    """
+    length, batch_size = len(ids), train.batch_size
+    if train.window_order == "random":
+        draws = philox(train.seed, step, BATCH).random_raw(batch_size)
+        starts = (draws % np.uint64(length - block_size)).astype(np.int64)
+    else:
+        count = max(1, (length - block_size) // block_size)  # windows in an epoch
+        starts = np.empty(batch_size, np.int64)
+        for row, number in enumerate(range(step * batch_size, (step + 1) * batch_size)):
+            first, shuffle = _epoch(length, train.seed, number // count, block_size, count)
+            starts[row] = first + shuffle[number % count] * block_size
+    return starts if separator is None else _begin_at_items(starts, ids, separator, block_size)
+
+
+@lru_cache(maxsize=2)
+def _epoch(
+    length: int, seed: int, epoch: int, block_size: int, count: int
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """The start of an epoch's first window, and the order of its windows."""
+    generator = np.random.Generator(philox(seed, epoch, EPOCH))
+    spare = length - block_size - (count - 1) * block_size  # possible offsets of the first window
+    return int(generator.integers(spare)), generator.permutation(count)
+
+
+def _begin_at_items(
+    starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
+) -> npt.NDArray[np.int64]:
+    """(B,) starts of windows, each moved to the next item, if one begins within a window's length:
+    long items are read as a whole.
+    """
+    near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
+    width = block_size - len(separator) + 1
+    if width < 1:
+        return starts
+    ends = np.ones((len(starts), width), bool)
+    for place, token in enumerate(separator):
+        ends &= near[:, place : place + width] == token
+    moved = starts + ends.argmax(axis=1) + len(separator)
+    fits = ends.any(axis=1) & (moved < len(ids) - block_size)
+    return np.where(fits, moved, starts)
+
+
+def philox(seed: int, step: int, purpose: int) -> np.random.Philox:
+    """Independent random streams for each seed, step and purpose."""
+    key = np.array([seed, step], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

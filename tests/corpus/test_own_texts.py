@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.corpus.batches import batch_starts, windows
-from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.corpus.corpus import Corpus, batch_starts, read_corpus, windows
 from gpt.corpus.doubts import doubts, losses_of_tenths
 from gpt.corpus.formats import note_of, separator_of
 from gpt.errors import TextError
@@ -151,9 +150,10 @@ def test_windows_begin_at_items_that_begin_near(
     text, size = separator.join(items), 6
     vocabulary = Vocabulary("ab-;")
     ids, between = vocabulary.encode(text), vocabulary.encode(separator)
+    train = TrainConfig(seed=seed, batch_size=5, window_order=order)
     for step in range(3):
-        plain, _ = windows(ids, batch_starts(ids, seed, step, 5, size, order), size)
-        starts_at_items = batch_starts(ids, seed, step, 5, size, order, between)
+        plain, _ = windows(ids, batch_starts(ids, train, step, size), size)
+        starts_at_items = batch_starts(ids, train, step, size, between)
         rows, targets = windows(ids, starts_at_items, size)
         assert np.array_equal(rows[:, 1:], targets[:, :-1])
         for before, row in zip(

@@ -22,7 +22,7 @@ from gpt.corpus.corpus import splits_of_run
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange import from_nanogpt
 from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, plain_value
-from gpt.interface.preparing import Texts, resume_run
+from gpt.interface.training import Texts, resume_run
 from gpt.interface.trained import TrainedGPT, read_checkpoint
 from gpt.storage.run import Run
 
