@@ -15,9 +15,10 @@ from ranked import on_ranks
 
 import gpt
 from gpt.config import ModelConfig, RunConfig
+from gpt.corpus.sources import Texts
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.interface.training import Texts, begin_run
 from gpt.interface.trained import find_model
+from gpt.interface.training import begin_run
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 

@@ -72,7 +72,8 @@ def command(
 
 def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractContextManager[Start]:
     """Plans the run to begin or to resume. Raises ConfigError, CheckpointError."""
-    from gpt.interface.training import Texts, begin_run, resume_run
+    from gpt.corpus.sources import Texts
+    from gpt.interface.training import begin_run, resume_run
     from gpt.storage.run import find_run
 
     typed, in_file = asked

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +20,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +32,9 @@ from gpt.corpus.sources import (
     JoinedText,
     Progress,
     Source,
+    Texts,
     column_source,
     discard_spooled,
-    find_sources,
     measure_text,
     no_progress,
     same_files,
@@ -220,27 +218,23 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
 
 
 def build_vocabulary(
-    counts: npt.NDArray[np.int64], known: Vocabulary | None = None, grows: bool = False
+    counts: npt.NDArray[np.int64], known: Vocabulary | None = None
 ) -> tuple[Vocabulary, Ids]:
-    """The sorted characters of the text as a vocabulary, or a known one that has all of them; and
-    (code points,) the id of each code point.
+    """The sorted characters of the text as a vocabulary, after those of a known one; and (code
+    points,) the id of each code point.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. grows:
-    new characters follow the known ones. Raises TextError if one is only in the validation text.
+    counts (2, code points): occurrences in the training text, and in the validation text. Raises
+    TextError if a new character is only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
-    if known is None or grows:
-        for character, times in zip(characters, counts[0, points].tolist(), strict=True):
-            if times == 0 and (known is None or known.id_of(character) < 0):
-                raise TextError(
-                    f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
-                    "so training cannot teach it; leave it out there"
-                )
-    if known is not None and (grows or not known.unknown(characters)):
-        vocabulary = known.grown(characters)
-    else:
-        vocabulary = Vocabulary.from_text(characters)
+    vocabulary = known.grown(characters) if known else Vocabulary.from_text(characters)
+    for character, times in zip(characters, counts[0, points].tolist(), strict=True):
+        if times == 0 and (known is None or known.id_of(character) < 0):
+            raise TextError(
+                f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
+                "so training cannot teach it; leave it out there"
+            )
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = [vocabulary.id_of(character) for character in characters]
     return vocabulary, table
@@ -248,11 +242,12 @@ def build_vocabulary(
 
 def write_ids(
     text: JoinedText,
-    digest: str,
     table: Ids,
     order: SplitOrder,
     path: Path,
-    progress: Progress,
+    *,
+    digest: str,
+    progress: Progress = no_progress,
 ) -> None:
     """Writes all ids of the text with this digest, the training split first; or leaves no file.
     Raises OSError, and TextError, also if the text has changed since it was measured.
@@ -280,42 +275,45 @@ def write_ids(
 
 
 def encode_corpus(
-    sources: Sequence[Source],
+    text: JoinedText,
     data: Path,
+    *,
+    validation: int = 0,
+    every: int = 0,
     known: Vocabulary | None = None,
-    config: TrainConfig | None = None,
-    validation: Sequence[Source] = (),
     progress: Progress = no_progress,
-    grows: bool = False,
 ) -> Corpus:
-    """Encodes the texts, one after the other, into `data`, unless it has the encoding already.
+    """Encodes the text into `data`, unless it has the encoding already.
 
-    known, grows: see build_vocabulary. validation: the texts to validate on. progress: receives the
-    share that is done. Raises TextError and StorageError.
+    validation: how many of the sources, the last ones, validate. every: see choose_split. known:
+    see build_vocabulary. progress: receives the share that is done. Raises TextError, StorageError.
     """
-    config = config or TrainConfig()
-    names = [source.name for source in sources]
-    text = JoinedText([*sources, *validation], config.text_separator, config.encoding)
-    measures = measure_text(text, len(sources), lambda done: progress(done / 2))
+    training = len(text.sources) - validation
+    names = [source.name for source in text.sources[:training]]
+    measures = measure_text(text, training, lambda done: progress(done / 2))
     characters = measures.starts[-1]
     if not characters:
         raise TextError(f"corpus is empty: {', '.join(names)}")
-    vocabulary, table = build_vocabulary(measures.counts, known, grows)
-    order = choose_split(measures.starts, len(sources), config.every)
+    vocabulary, table = build_vocabulary(measures.counts, known)
+    order = choose_split(measures.starts, training, every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
-    record = Record(identity, vocabulary.characters, order.block)
     path = ids_path(data, identity, vocabulary)
-    stored = read_encoding(path)
-    if stored is None or replace(stored[1], checksum="") != record:
+    if stored := read_encoding(path):
+        ids, _ = stored
+    else:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
-            second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
-            write_ids(text, measures.digest, table, order, path, second_half)
-            ids: Ids = np.memmap(path, vocabulary.dtype, mode="r")
-            record = replace(record, checksum=_checksum(ids))
+            write_ids(
+                text,
+                table,
+                order,
+                path,
+                digest=measures.digest,
+                progress=lambda done: progress(0.5 + done / 2),
+            )
+            ids = np.memmap(path, vocabulary.dtype, mode="r")
+            record = Record(identity, vocabulary.characters, order.block, _checksum(ids))
             files.replace(path.with_suffix(".json"), seal_json(record))
-    else:
-        ids, record = stored
     progress(1.0)
     names_in = dict[str, list[str]]()
     for source, (codec, _, _) in zip(text.sources, text.forms, strict=True):
@@ -334,30 +332,26 @@ def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Cor
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
     if stored := read_encoding(ids_path(data, identity, vocabulary)):
         ids, record = stored
-        same = replace(record.identity, sources=identity.sources) == identity
-        if same and record.characters == vocabulary.characters:
-            return Corpus(ids, vocabulary, identity, block=record.block)
+        return Corpus(ids, vocabulary, identity, block=record.block)
     return None
 
 
 def read_corpus(
-    names: Sequence[str],
+    texts: Texts,
     data: Path,
-    pipe: BinaryIO,
+    config: TrainConfig,
     known: Vocabulary | None = None,
-    config: TrainConfig | None = None,
     progress: Progress = no_progress,
-    grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts with these names, and the validation text that `config` names."""
-    config = config or TrainConfig()
+    """Finds and encodes the texts, and the validation text that `config` names."""
     files.sweep(data)
-    sources = find_sources(names, data, pipe, config.encoding)
+    sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, pipe, config.encoding)
+                named = replace(texts, names=[config.validation])
+                validation = named.sources(data, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
             opened += validation
@@ -367,7 +361,14 @@ def read_corpus(
                 for tables in (sources, validation)
             )
             opened += [*sources, *validation]
-        corpus = encode_corpus(sources, data, known, config, validation, progress, grows)
+        corpus = encode_corpus(
+            JoinedText([*sources, *validation], config.text_separator, config.encoding),
+            data,
+            validation=len(validation),
+            every=config.every,
+            known=known,
+            progress=progress,
+        )
         corpus.item_separator(config)
         return replace(corpus, notes=(*corpus.notes, *_advice(corpus, opened, config)))
     finally:
@@ -393,21 +394,16 @@ def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> I
 
 
 def find_corpus(
-    manifest: Manifest,
-    names: Sequence[str],
-    data: Path,
-    pipe: BinaryIO,
-    progress: Progress = no_progress,
-    run: str = "",
+    texts: Texts, data: Path, manifest: Manifest, run: str = "", progress: Progress = no_progress
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or its texts read again. names:
-    where the texts are now, if they were moved. run: its name, for errors.
+    """The text that a run was trained on: its encoding in `data`, or its texts read again. texts:
+    where they are now, if they were moved. run: its name, for errors.
     """
     identity, known = manifest.corpus, manifest.vocabulary
     trained_on = f"trained on {', '.join(identity.sources)} ({identity.characters:,} characters)"
     of_run = f"run {run} was {trained_on}"
     moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
-    if not names:
+    if not texts.names:
         corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
             return corpus
@@ -415,9 +411,10 @@ def find_corpus(
             through = f"the corpus came through a pipe and is no longer in {data}"
             raise TextError(f"{through}; {of_run}; {moved}")
     try:
-        corpus = read_corpus(names or identity.sources, data, pipe, known, manifest.train, progress)
+        where = texts if texts.names else Texts(identity.sources)
+        corpus = read_corpus(where, data, manifest.train, known, progress)
     except TextError as error:
-        raise TextError(str(error) if names else f"{error}; {of_run}; {moved}") from None
+        raise TextError(str(error) if texts.names else f"{error}; {of_run}; {moved}") from None
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that run {run} "
@@ -439,7 +436,7 @@ def splits_of_run(
             raise TextError(f"{without}; give its run with `run`")
         if not manifest.corpus.digest:
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
-        corpus = find_corpus(manifest, (), data, sys.stdin.buffer, run=name)
+        corpus = find_corpus(Texts(), data, manifest, name)
         return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
     except TextError as error:
         begin = f"{purpose} needs the corpus: " if purpose else ""

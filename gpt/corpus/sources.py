@@ -17,10 +17,11 @@ import string
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from http.client import HTTPException
-from itertools import accumulate
+from io import BytesIO
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -142,32 +143,57 @@ class Source:
     note: str = ""
 
 
-def find_sources(
-    names: Sequence[str], data: Path, pipe: BinaryIO, encoding: str = UTF_8
-) -> list[Source]:
-    """The files with these names, in their order; those of a folder sorted by path."""
-    names = names or (EMBEDDED,)
-    return [source for name in names for source in _named(name, data, pipe, encoding)]
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a corpus by their names: files, folders, known names, "-" for `pipe`; without
+    names, the Python language reference. pipe_stem: `stem` of the pipe.
+    """
 
+    names: Sequence[str] = ()
+    pipe: BinaryIO = field(default_factory=BytesIO)
+    pipe_stem: str = "stdin"
 
-def _named(name: str, data: Path, pipe: BinaryIO, encoding: str) -> list[Source]:
-    """The files with one name. Raises TextError, StorageError."""
-    if not name:
-        raise _unreadable(name, "the name is empty; to train on all texts of this folder, give .")
-    if name == "-":
-        return [Source(Path("-"), "-", _temporary(_checked(pipe, name, encoding), data))]
-    try:
-        mode = os.stat(name).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        if name in KNOWN:
-            return [_known(name, data)]
-        raise _unreadable(name, _advice_on_absent(name)) from None
-    except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
-        raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
-    if stat.S_ISFIFO(mode):
-        with open_source(Source(Path(name), name)) as stream:
-            return [Source(Path("-"), "-", _temporary(_checked(stream, name, encoding), data))]
-    return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
+    @property
+    def stem(self) -> str:
+        """How the names of runs on these texts begin."""
+        if not self.names:
+            return EMBEDDED
+        return self.pipe_stem if self.names[0] == "-" else Path(self.names[0]).resolve().stem
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The training options of the known text "repeats"; none for others, or a file of that
+        name.
+        """
+        return RECIPE if [*self.names] == ["repeats"] and not os.path.exists("repeats") else {}
+
+    def sources(self, data: Path, encoding: str = UTF_8) -> list[Source]:
+        """The files to read, in the order of their names; those of a folder sorted by path. Known
+        texts and pipes become files in `data`. Raises TextError, StorageError.
+        """
+        names = self.names or (EMBEDDED,)
+        return [source for name in names for source in self._named(name, data, encoding)]
+
+    def _named(self, name: str, data: Path, encoding: str) -> list[Source]:
+        """The files with one name."""
+        if not name:
+            raise _unreadable(
+                name, "the name is empty; to train on all texts of this folder, give ."
+            )
+        if name == "-":
+            return [_piped(self.pipe, name, data, encoding)]
+        try:
+            mode = os.stat(name).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if name in KNOWN:
+                return [_known(name, data)]
+            raise _unreadable(name, _advice_on_absent(name)) from None
+        except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
+            raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
+        if stat.S_ISFIFO(mode):
+            with open_source(Source(Path(name), name)) as stream:
+                return [_piped(stream, name, data, encoding)]
+        return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
 
 
 def _advice_on_absent(name: str) -> str:
@@ -186,18 +212,6 @@ def _advice_on_absent(name: str) -> str:
 def _unreadable(name: str, why: str) -> TextError:
     shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
     return TextError(f"cannot read corpus {shown!r}: {why}")
-
-
-def known_recipe(names: Sequence[str]) -> Mapping[str, Any]:
-    """The training options of the known text "repeats"; none for others, or a file of that name."""
-    return RECIPE if [*names] == ["repeats"] and not os.path.exists("repeats") else {}
-
-
-def corpus_name(names: Sequence[str]) -> str:
-    """The name of a run on the texts with these names."""
-    if not names:
-        return EMBEDDED
-    return "stdin" if names[0] == "-" else Path(names[0]).resolve().stem
 
 
 @contextmanager
@@ -269,12 +283,11 @@ def read_head(file: BinaryIO) -> bytes:
     return head
 
 
-def _checked(pipe: BinaryIO, name: str, encoding: str) -> Iterator[bytes]:
-    """The parts of a pipe; its start is checked first, as the rest may never end."""
+def _piped(pipe: BinaryIO, name: str, data: Path, encoding: str) -> Source:
+    """A copy of a pipe; its start is checked first, as the rest may never end."""
     head = pipe.read(CHUNK)
     check_start(head, name, encoding)
-    yield head
-    yield from _parts(pipe)
+    return Source(Path("-"), "-", _temporary(chain((head,), _parts(pipe)), data))
 
 
 def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -41,7 +41,7 @@ from gpt.config.train import (
 )
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import doubts
-from gpt.corpus.sources import Progress, corpus_name, known_recipe, no_progress
+from gpt.corpus.sources import Progress, Texts, no_progress
 from gpt.counting.baseline import Experts, count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import let_threads_sleep, resolve_device
@@ -52,7 +52,6 @@ from gpt.storage import files
 from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import (
-    MANIFEST,
     Checkpoint,
     Run,
     check_free,
@@ -78,7 +77,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpt.training.plan import Plan
-    from gpt.training.trainer import Trainer
+    from gpt.training.trainer import Job, Trainer
 
 #: Options for reading a text.
 READING = ("separator", "split", "encoding", "column", "items")
@@ -96,50 +95,26 @@ def show_nothing(what: str) -> AbstractContextManager[Progress]:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The texts of a corpus by their names; "-" is `pipe`, no names mean the default text. stem:
-    how the name of a run begins; empty: with the corpus's name.
-    """
-
-    names: Sequence[str] = ()
-    pipe: BinaryIO = field(default_factory=io.BytesIO)
-    stem: str = ""
-
-
-@dataclass(frozen=True)
 class Start:
     """A planned training before its first step.
 
-    checkpoint: the one to resume. experts: n-grams, counted already. parent: the model to start
-    with. recipe: options that a known corpus has set.
+    checkpoint: the one to resume. recipe: options that a known corpus has set.
     """
 
     plan: Plan
     run: Run
+    job: Job
     log: Tracker | None
-    began: float
     checkpoint: Checkpoint | None = None
-    experts: Experts | None = None
-    parent: StoredModel | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def trainer(self) -> Trainer:
         """Makes the model and the optimizer."""
         from gpt.reading.probe import prove_tensors
-        from gpt.training.trainer import Job, Trainer
+        from gpt.training.trainer import Trainer
 
-        plan = self.plan
-        job = Job(
-            plan.corpus,
-            plan.manifest,
-            plan.device,
-            plan.speed,
-            self.experts,
-            self.parent,
-            self.began,
-        )
-        trainer = Trainer(self.run, job, self.checkpoint, prove_tensors)
-        trainer.records.track(self.log, plan.manifest)
+        trainer = Trainer(self.run, self.job, self.checkpoint, prove_tensors)
+        trainer.records.track(self.log, self.plan.manifest)
         return trainer
 
 
@@ -164,21 +139,19 @@ def begin_run(
     if options.init_from is not None:
         find = partial(find_model, options.checkpoints, options.init_from)
         parent = ranks.share_result(find, _place_of, read_checkpoint)
-        asked = with_layout(asked, parent.stored)
+        asked = _with_layout(asked, parent.stored)
     recipe = _recipe(options, asked, texts)
     asked, preset = {**asked, **recipe}, options.preset or "default"
     if options.run is not None:
         check_free(options.checkpoints, options.run)
     device = resolve_device(options.device)
-    read = partial(
-        read_corpus,
-        known=parent.vocabulary if parent else None,
-        grows=parent is not None,
-        config=TrainConfig(**{name: asked[name] for name in READING if name in asked}),
-    )
-    corpus = _read(read, options.data, texts, working)
+    reading = TrainConfig(**{name: asked[name] for name in READING if name in asked})
+    known = parent.vocabulary if parent else None
+    read = partial(read_corpus, texts, options.data, reading, known)
+    corpus = _read(read, options.data, working)
     ahead = _count_ahead(corpus, asked, preset, device)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
+    from gpt.training.trainer import Job
 
     baseline, experts = ahead.result()  # before the machine's speed is measured
     plan = make_plan(
@@ -188,7 +161,7 @@ def begin_run(
         Machine.measured(options.device),
         options.minutes,
         baseline=baseline,
-        parent=parent_of(parent, corpus) if parent else None,
+        parent=_parent_of(parent, corpus) if parent else None,
     )
     reasons = doubts(corpus, plan.manifest.train)
     manifest = replace(plan.manifest, doubts=reasons)
@@ -196,8 +169,7 @@ def begin_run(
     with ExitStack() as unlocked, ExitStack() as stack:
         folder = None
         if ranks.is_first() and not dry:
-            stem = texts.stem or corpus_name(texts.names)
-            folder = new_run(options.checkpoints, stem, options.run)
+            folder = new_run(options.checkpoints, texts.stem, options.run)
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
             source = {
@@ -208,7 +180,10 @@ def begin_run(
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
         start = parent.stored if parent else None
-        yield Start(plan, run, options.log, began, experts=experts, parent=start, recipe=recipe)
+        job = Job(
+            corpus, manifest, plan.device, plan.speed, experts=experts, start=start, began=began
+        )
+        yield Start(plan, run, job, options.log, recipe=recipe)
 
 
 @contextmanager
@@ -244,14 +219,16 @@ def resume_run(
         same = options.preset in (None, manifest.preset)
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
         require(same, "preset", advice)
-        find = partial(find_corpus, manifest, run=run.name)
-        corpus = _read(find, options.data, texts, working)
+        find = partial(find_corpus, texts, options.data, manifest, run.name)
+        corpus = _read(find, options.data, working)
         from gpt.training.plan import Machine, resume_plan
+        from gpt.training.trainer import Job
 
         machine = Machine.measured(options.device)
         plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        yield Start(plan, run, options.log, began, checkpoint)
+        job = Job(corpus, plan.manifest, plan.device, plan.speed, began=began)
+        yield Start(plan, run, job, options.log, checkpoint)
 
 
 def train_and_record(trainer: Trainer) -> Iterator[Event]:
@@ -273,15 +250,15 @@ def train_and_record(trainer: Trainer) -> Iterator[Event]:
 
 def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
     """The options that a known corpus sets; if a preset is given, only its split."""
-    recipe = {**known_recipe(texts.names)}
+    recipe = {name: value for name, value in texts.recipe.items() if name not in asked}
     if options.preset:
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if options.minutes is not None:
         recipe.pop("steps", None)
-    return {name: value for name, value in recipe.items() if name not in asked}
+    return recipe
 
 
-def _read(read: Callable[..., Corpus], data: Path, texts: Texts, working: Working) -> Corpus:
+def _read(read: Callable[..., Corpus], data: Path, working: Working) -> Corpus:
     """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
 
     def follow(message: list[Any]) -> Corpus:
@@ -293,7 +270,7 @@ def _read(read: Callable[..., Corpus], data: Path, texts: Texts, working: Workin
 
     with working("encoding") as done:
         return ranks.share_result(
-            partial(read, names=texts.names, data=data, pipe=texts.pipe, progress=done),
+            partial(read, progress=done),
             lambda corpus: msgspec.to_builtins((corpus.identity, corpus.vocabulary)),
             follow,
         )
@@ -339,7 +316,7 @@ def _place_of(parent: TrainedGPT) -> str:
     return str(source.parent if parent.checkpoint else source)
 
 
-def with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
+def _with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
     """The given options and the parent's layout. Raises ConfigError for a conflict of them."""
     options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
     layout = {name: value for name, value in vars(parent.config).items() if name in options}
@@ -349,7 +326,7 @@ def with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]
     return {**asked, **layout}
 
 
-def parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
+def _parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
     """What a run on this corpus records about the model that it starts with."""
     stored, manifest = model.stored, model.recorded
     texts = manifest.texts(stored.name) if manifest else (TrainedText(stored.name),)
@@ -386,45 +363,14 @@ class ResumeCall(Changeable, Session):
     data: PathLike = "data"  # type: ignore[assignment]  # wider
 
 
-def _begin(arguments: dict[str, Any]) -> AbstractContextManager[Start]:
-    """Plans a new run. Raises ConfigError, TextError."""
-    _require_one_process("train")
-    let_threads_sleep()
-    run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": _place(arguments)})
-    corpus, text = arguments.get("corpus"), arguments.get("text")
-    options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
-    is_last = options.get("split", "last") == "last"
-    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
-    if text is None:
-        return begin_run(run, options, Texts(corpus_names(corpus)))
-    require(corpus is None, "text", "give either `corpus` or `text`")
-    require(bool(text), "text", "it is empty")
-    return begin_run(run, options, Texts(("-",), io.BytesIO(text.encode()), "text"))
-
-
-def _require_one_process(name: str) -> None:
-    """Raises ConfigError in one of several processes that torchrun has started."""
-    if ranks.world_size() > 1:
-        raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
-
-
-def _place(arguments: dict[str, Any]) -> str | None:
-    """The run's name or the path of the model to start with."""
-    model = arguments.get("init_from")
-    if not isinstance(model, TrainedGPT):
-        return os.fspath(model) if isinstance(model, os.PathLike) else model
-    source = model.stored.source
-    return str(source.parent if os.path.isfile(source.parent / MANIFEST) else source)
-
-
-def corpus_names(corpus: Names) -> tuple[str, ...]:
-    """The names of these texts. Raises ConfigError for an empty list."""
+def _texts(corpus: Names) -> Texts:
+    """Raises ConfigError for an empty list."""
     if corpus is None:
-        return ()
+        return Texts()
     several = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
     names = tuple(os.fspath(path) for path in several)
     require(bool(names), "corpus", "the list is empty; name a file or a folder")
-    return names
+    return Texts(names)
 
 
 @takes_given(TrainCall, DEFAULTS)
@@ -439,7 +385,22 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    return _trained(_begin(arguments), arguments)
+    corpus, text = arguments.get("corpus"), arguments.get("text")
+    start = arguments.get("init_from")
+    if isinstance(start, TrainedGPT):
+        start = _place_of(start)
+    elif isinstance(start, os.PathLike):
+        start = os.fspath(start)
+    run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": start})
+    options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
+    is_last = options.get("split", "last") == "last"
+    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
+    texts = _texts(corpus)
+    if text is not None:
+        require(corpus is None, "text", "give either `corpus` or `text`")
+        require(bool(text), "text", "it is empty")
+        texts = Texts(("-",), io.BytesIO(text.encode()), "text")
+    return _trained(begin_run(run, options, texts), arguments)
 
 
 @takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
@@ -450,19 +411,21 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     finished run begins again at half its highest learning rate. steps: the number in all. corpus:
     where the text is now, if it has moved. Raises what `train` does, and CheckpointError.
     """
-    _require_one_process("resume")
-    let_threads_sleep()
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
-    settings = RunConfig(**only_fields(Session, arguments), checkpoints=path.parent)
-    options = only_fields(Changeable, arguments)
-    texts = Texts(corpus_names(arguments.get("corpus")))
-    return _trained(resume_run(stored, settings, options, texts), arguments)
+    settings, options = only_fields(Session, arguments), only_fields(Changeable, arguments)
+    texts = _texts(arguments.get("corpus"))
+    return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 
 
 def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:
-    """Trains to the end, or until an interrupt. Returns the run."""
+    """Trains to the end, or until an interrupt. Returns the run. Raises ConfigError in one of
+    several processes that torchrun has started.
+    """
+    if ranks.world_size() > 1:
+        raise ConfigError("Python trains in one process; use torchrun with gptx train")
+    let_threads_sleep()
     with preparing as start:
         from tqdm import tqdm
 

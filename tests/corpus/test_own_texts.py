@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import keyword
 import random
@@ -21,6 +20,7 @@ from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, batch_starts, read_corpus, windows
 from gpt.corpus.doubts import doubts, losses_of_tenths
 from gpt.corpus.formats import note_of, separator_of
+from gpt.corpus.sources import Texts
 from gpt.errors import TextError
 from gpt.storage.manifest import Doubts
 from gpt.vocabulary import Vocabulary
@@ -40,7 +40,7 @@ def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
         path.write_text(content, newline="")
         names.append(str(path))
     config = TrainConfig(**options)  # type: ignore[arg-type]
-    return read_corpus(names, folder / "data", io.BytesIO(), config=config)
+    return read_corpus(Texts(names), folder / "data", config)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_name_that_is_no_text_is_answered_with_what_to_type(
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "a.csv").write_text(CSV)
     with pytest.raises(TextError, match=advice):
-        read_corpus([name], tmp_path / "data", io.BytesIO())
+        read_corpus(Texts([name]), tmp_path / "data", TrainConfig())
 
 
 @pytest.mark.parametrize(

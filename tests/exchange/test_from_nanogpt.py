@@ -19,11 +19,12 @@ from foreign import CHARACTERS, checkpoint_of, logits_of, meta_of, saved, state_
 import gpt
 from gpt.config import RunConfig
 from gpt.corpus.corpus import splits_of_run
+from gpt.corpus.sources import Texts
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange import from_nanogpt
 from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, plain_value
-from gpt.interface.training import Texts, resume_run
 from gpt.interface.trained import TrainedGPT, read_checkpoint
+from gpt.interface.training import resume_run
 from gpt.storage.run import Run
 
 ADVICE = ("weights_only", "add_safe_globals", "pickle.load")  # words of torch's own errors
