@@ -390,6 +390,7 @@ class JoinedText:
         TextError.
         """
         separator, before, end = unix_lines(self.separator), -1, ""
+        kept = max(1, len(separator))  # characters of a text's end
         done, total = 0, max(1, sum(size for _, _, size in self.forms))
         for number, (codec, start, size) in enumerate(self.forms):
             source = self.sources[number]
@@ -404,7 +405,7 @@ class JoinedText:
                         if text:
                             points = np.frombuffer(encoded, np.uint8)
                             yield number, encoded, points if text.isascii() else code_points(text)
-                            end = (end + text[-len(separator) :])[-len(separator) :]
+                            end = (end + text[-kept:])[-kept:]
                         progress(min(1.0, (done + file.tell()) / total))
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)
