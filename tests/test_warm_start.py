@@ -79,13 +79,13 @@ def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
     assert all(getattr(child.config, name) == getattr(parent.config, name) for name in same)
     assert child.config.dropout == 0.1
     assert (manifest.step, manifest.corpus.characters) == (8, len(HUNGARIAN))
-    recorded = child.parent
+    recorded = child.manifest.parent
     assert recorded is not None
     assert (recorded.run, recorded.step) == ("tiny", parent.stored.step)
     assert recorded.digest == parent.stored.digest
     assert known + recorded.added == child.vocabulary.characters
     assert [text.digest for text in recorded.texts] == [parent.manifest.corpus.digest]
-    assert parent.parent is None
+    assert parent.manifest.parent is None
     start = gpt.load(child.path, step="last").manifest
     assert start.parent == recorded
 

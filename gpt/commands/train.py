@@ -155,7 +155,7 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
 
 def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     """Yields the events; shows a bar with losses, and a line for each evaluation."""
-    from gpt.interface.training import BAR_FORMAT, show_bar
+    from gpt.interface.training import BAR_FORMAT, train_with_bar
     from gpt.training.card import slower_text
     from gpt.training.events import Evaluated, Sampled
 
@@ -168,7 +168,7 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     loss, is_told = "", False
     layout = BAR_FORMAT.replace("{bar}", "{bar:12}")
     with console.bar(layout, total=1.0, initial=trainer.manifest.progress) as bar:
-        for event in show_bar(trainer, bar):
+        for event in train_with_bar(trainer, bar):
             if trainer.stop_reason and not is_told:
                 is_told = True
                 saved = f"the steps after {trainer.saved_step or 0:,}"

@@ -174,7 +174,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
 def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
     """README.md, whose front matter the Hugging Face Hub reads. settings: of config.json."""
     template = Path(__file__).with_name("card.md").read_text("utf-8")
-    config, prompt = model.config, model.example()
+    config, prompt = model.config, model.stored.example()
     return template.format(
         kind=settings["model_type"],
         architecture=settings["architectures"][0],

@@ -5,6 +5,7 @@ copies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from gpt.reading.score import Evaluation, character_surprisals, score
 from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
-from gpt.vocabulary import Ids, Reading, known_text, log_note
+from gpt.vocabulary import Ids, known_text, log_note
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -50,15 +51,20 @@ class Scorer:
         reading = known_text(self.run.vocabulary, reading, self.note, name)
         share = self._learned(text)
         if share:
+            part = name if share == 1 else f"{math.ceil(100 * share)}% of {name}"
             self.note(
-                f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
-                "so its loss is of text that the model has learned and says nothing about new texts"
+                f"warning: {part} is in the text that this run was trained on, so its loss is of "
+                "text that the model has learned and says nothing about new texts"
             )
         facts = {
             "scored": name,
             "file": file,
             "split": None,
-            **changes_record(reading),
+            "left_out": {
+                "characters": len(reading.left_out),
+                "which": "".join(sorted({*reading.left_out})),
+            },
+            "folded": [list(pair) for pair in reading.folded],
             "trained_on": share >= 0.5,
             "learned": share,
         }
@@ -121,20 +127,6 @@ class Scorer:
         facts["counting"] = manifest and counting_record(manifest, measured)
         to_beat = compared_with_counting(manifest, measured) if manifest else ""
         return Evaluation(name, loss, facts, surprisals=surprisals, to_beat=to_beat)
-
-
-def _part_of(name: str, share: float) -> str:
-    """ "new.txt", "57 % of new.txt", "under 1 % of new.txt" """
-    if share >= 0.995:
-        return name
-    return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {name}"
-
-
-def changes_record(reading: Reading) -> dict[str, Any]:
-    """For programs: which characters a model replaces, how many it leaves out, and which."""
-    which = "".join(sorted({*reading.left_out}))
-    left_out = {"characters": len(reading.left_out), "which": which}
-    return {"left_out": left_out, "folded": [list(pair) for pair in reading.folded]}
 
 
 def find_copies(

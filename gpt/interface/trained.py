@@ -32,7 +32,7 @@ from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
 from gpt.storage import files
-from gpt.storage.manifest import Manifest, Parent
+from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
@@ -107,11 +107,9 @@ class HeadsCall(HeadsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalCall(EvalConfig):
+class EvalCall(EvalConfig, _Question):
     """The arguments of TrainedGPT.eval."""
 
-    text: str | Ids | None = field(default=None, kw_only=False)
-    unknown: OnUnknown = "fold"
     data: str | Path = "data"
 
 
@@ -211,11 +209,6 @@ class TrainedGPT:
     def training(self) -> TrainConfig:
         """The options of the training; `config` has those of the model."""
         return self.manifest.train
-
-    @property
-    def parent(self) -> Parent | None:
-        """The model whose weights the run started with; None: random weights."""
-        return self.manifest.parent
 
     @property
     def steps(self) -> list[int]:
@@ -330,8 +323,8 @@ class TrainedGPT:
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
-        """Every stage of every head for the text; None: the `example`. Raises TextError for an
-        empty or too long text and for unknown characters.
+        """Every stage of every head for the text; None: an example. Raises TextError for an empty
+        or too long text and for unknown characters.
         """
         from gpt.heads.attention_map import inspect
 
@@ -375,16 +368,12 @@ class TrainedGPT:
     def text_or_example(
         self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
     ) -> str:
-        """The text, or else the `example`, which a note quotes."""
+        """The text, or else the example of the model file, which a note quotes."""
         if text is None:
-            text = self.example()
+            text = self.stored.example()
             source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
             note(f'no {name} given; from {source}: "{text}"')
         return text
-
-    def example(self, length: int = 12) -> str:
-        """The first long line of the validation split, cut between words."""
-        return self.stored.example(length)
 
     @takes(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
@@ -502,13 +491,8 @@ class TrainedGPT:
         """
         from gpt.interface.evaluating import Scorer
 
-        text = call.text
         scorer = Scorer(self, call.chars, call.unknown, Path(call.data))
-        if text is None:
-            return scorer.split()
-        if not isinstance(text, str):
-            text = self.vocabulary.decode(self.vocabulary.row_of(text, "text"))
-        return scorer.text(text)
+        return scorer.split() if call.text is None else scorer.text(call.text)
 
     def novelty(
         self,
@@ -597,7 +581,7 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
     if is_step:
         checkpoint = Checkpoint.open(path)
     elif os.path.isdir(path):
-        checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
+        checkpoint = find_run(path).at(step)
     elif all_runs(path.parent):
         checkpoint = find_run(path.parent, path.name).at(step)  # names the most similar run
     else:

@@ -231,23 +231,6 @@ def resume_run(
         yield Start(plan, run, job, options.log, checkpoint)
 
 
-def train_and_record(trainer: Trainer) -> Iterator[Event]:
-    """Trains. Records in the run a sample of each checkpoint, and the options of a resumed run.
-
-    Raises what Trainer.events raises.
-    """
-    is_recorded = trainer.saved_step is None  # when a run begins
-    with closing(trainer.records):
-        for event in trainer.events():
-            yield event
-            if isinstance(event, Saved):
-                if not is_recorded:
-                    _record_options(trainer.run, trainer.manifest)
-                    is_recorded = True
-                if event.checkpoint.manifest.step:  # before the first step, no model has learned
-                    yield _sampled(trainer, event.checkpoint)
-
-
 def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
     """The options that a known corpus sets; if a preset is given, only its split."""
     recipe = {name: value for name, value in texts.recipe.items() if name not in asked}
@@ -413,10 +396,9 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
-    stored = Run(path) if Run(path).steps() else find_run(path)
     settings, options = only_fields(Session, arguments), only_fields(Changeable, arguments)
     texts = _texts(arguments.get("corpus"))
-    return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
+    return _trained(resume_run(find_run(path), RunConfig(**settings), options, texts), arguments)
 
 
 def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:
@@ -436,7 +418,7 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
         hidden = not (arguments.get("progress", True) and _can_show())
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
         with stop_on_signals(trainer.stop, "SIGINT"), bar:
-            for _ in show_bar(trainer, bar):
+            for _ in train_with_bar(trainer, bar):
                 pass
         step = trainer.manifest.step
         if trainer.manifest.progress < 1:
@@ -446,19 +428,29 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
     return load(start.run.path)
 
 
-def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events. The bar, of total 1, shows progress, step and losses."""
+def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
+    """Trains and yields the events. Records in the run a sample of each checkpoint, and the options
+    of a resumed run. The bar, of total 1, shows progress, step and losses.
+    """
     shown = validation = ""
-    for event in train_and_record(trainer):
-        if isinstance(event, Stepped):
-            shown = f"step {event.step:,} loss {event.loss:.3f}"
-            bar.set_description_str(f"{shown}{validation} ", refresh=False)
-            bar.update(trainer.manifest.progress - bar.n)
-        elif isinstance(event, Evaluated | EvaluatedAtEnd):
-            validation = f" validation {event.val_loss:.3f}"
-        elif isinstance(event, Evaluating):
-            bar.set_description_str(f"reading the validation text: {event.share:.0%} ")
-        yield event
+    is_recorded = trainer.saved_step is None  # when a run begins
+    with closing(trainer.records):
+        for event in trainer.events():
+            if isinstance(event, Stepped):
+                shown = f"step {event.step:,} loss {event.loss:.3f}"
+                bar.set_description_str(f"{shown}{validation} ", refresh=False)
+                bar.update(trainer.manifest.progress - bar.n)
+            elif isinstance(event, Evaluated | EvaluatedAtEnd):
+                validation = f" validation {event.val_loss:.3f}"
+            elif isinstance(event, Evaluating):
+                bar.set_description_str(f"reading the validation text: {event.share:.0%} ")
+            yield event
+            if isinstance(event, Saved):
+                if not is_recorded:
+                    _record_options(trainer.run, trainer.manifest)
+                    is_recorded = True
+                if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                    yield _sampled(trainer, event.checkpoint)
     if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"
         bar.set_description_str(f"{shown}{validation} ")

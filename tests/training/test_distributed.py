@@ -201,5 +201,3 @@ def test_python_functions_train_in_one_process(environment: dict[str, str]) -> N
     environment |= GIVEN
     with pytest.raises(ConfigError, match=r"^Python trains in one process; use torchrun"):
         gpt.train()
-    with pytest.raises(ConfigError, match=r"^Python trains in one process; use torchrun"):
-        gpt.resume("run")
