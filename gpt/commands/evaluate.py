@@ -12,7 +12,6 @@ from gpt.commands.options import argument
 from gpt.commands.shared import DeviceOptions, DrawingOptions, text_label
 from gpt.config import EvalConfig
 from gpt.config.train import Data
-from gpt.words import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
         evaluation = scorer.split()
     else:
         text = console.read_text(asked.file, encoding=reading.encoding)
-        evaluation = scorer.text(text, text_label(asked.file), printable(asked.file))
+        evaluation = scorer.text(text, text_label(asked.file))
     if output.json:
         output.write_json(evaluation, model.origin)
     else:

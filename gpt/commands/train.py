@@ -83,13 +83,13 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
     if "steps" in typed and "minutes" not in typed:
         run = replace(run, minutes=None)
     options = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
-    texts = Texts(action.corpus, sys.stdin.buffer)
+    texts, bar = Texts(action.corpus, sys.stdin.buffer), console.progress_bar("encoding")
     if not action.resume:
         is_last = options.get("split", "last") == "last"
         refuse_if("val_fraction" in typed and not is_last, "--val-fraction: only with --split last")
         other = in_file.get("preset", run.preset)
         refuse_if(other != run.preset, f"--preset: {run.preset}, but --config has {other}")
-        return begin_run(run, options, texts, console.progress_bar, dry=action.dry_run)
+        return begin_run(run, options, texts, bar, dry=action.dry_run)
     refuse_if(
         "init_from" in typed,
         "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
@@ -97,7 +97,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
     stored = find_run(run.checkpoints, run.run)
     if "preset" not in typed:
         run = replace(run, preset=None)
-    return resume_run(stored, run, options, texts, console.progress_bar)
+    return resume_run(stored, run, options, texts, bar)
 
 
 def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:

@@ -28,7 +28,6 @@ from blake3 import blake3
 from gpt.config import TrainConfig
 from gpt.corpus.formats import SHOWN, UTF_8, note_of, separator_of
 from gpt.corpus.sources import (
-    MOST_OPENED,
     JoinedText,
     Progress,
     Source,
@@ -48,6 +47,7 @@ from gpt.words import first_few
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 MOST_NAMED = 3  # texts that a note names
+MOST_OPENED = 30  # texts whose kinds are noted
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5

@@ -53,7 +53,6 @@ EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 MOST_NAMED = 3  # files of a folder that a note names as not read
-MOST_OPENED = 30  # files among these that are opened, to find one that can be converted
 SHOWN = 60  # characters of a name that an error shows
 
 #: The known text "repeats": words of random letters that are repeated. To predict them, a model
@@ -242,7 +241,12 @@ def _folder(folder: Path) -> list[Source]:
     # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
-    advice = _advice_on(sorted(others))
+    table = next((path for path in sorted(others) if path.suffix in TABLE_SUFFIXES), None)
+    advice = ""
+    if table:
+        place = shlex.quote(str(table.parent))
+        column = f"gptx train {place}/*{table.suffix} --column NAME"
+        advice = f"; to read one column of them: {column}"
     if not paths:
         raise TextError(
             f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
@@ -254,24 +258,6 @@ def _folder(folder: Path) -> list[Source]:
         note = f"{printable(folder)}: {unread}: {first_few(names, MOST_NAMED, ', ')}{advice}"
         sources[0] = replace(sources[0], note=note)
     return sources
-
-
-def _advice_on(paths: Sequence[Path]) -> str:
-    """What to type for the first of these files that is a table or a document; "" if none is."""
-    for path in paths[:MOST_OPENED]:
-        if path.suffix.lower() in TABLE_SUFFIXES:
-            place = shlex.quote(str(path.parent))
-            return f"; to read one column of them: gptx train {place}/*{path.suffix} --column NAME"
-        try:
-            if os.path.isfile(path):
-                with open(path, "rb") as file:
-                    refuse_document(read_head(file), printable(path))
-        except OSError:
-            continue
-        except TextError as error:
-            if "convert it" in str(error):
-                return f"; {error}"
-    return ""
 
 
 def read_head(file: BinaryIO) -> bytes:

@@ -1,12 +1,11 @@
-"""What `gptx eval` and `run.eval`, and `sample --novelty` and `run.novelty` compute: how well a
-model predicts a text, compared with counting; how much of it the model has learned; what a text
-copies.
+"""What `gptx eval` and `run.eval` compute: how well a model predicts a text, compared with
+counting, and how much of it the model has learned.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from gpt.config import Unknown
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.doubts import is_whole_text, learned_texts, share_learned
 from gpt.reading.score import Evaluation, character_surprisals, score
-from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
 from gpt.vocabulary import Ids, known_text, log_note
@@ -43,10 +41,8 @@ class Scorer:
     data: Path = Path("data")
     note: Callable[[str], object] = log_note
 
-    def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
-        """Evaluates a text. name: its name for the user; file: its name for programs. Raises
-        TextError.
-        """
+    def text(self, text: str, name: str = "the text") -> Evaluation:
+        """Evaluates a text with this name. Raises TextError."""
         reading = self.run.vocabulary.read(text, self.unknown)
         reading = known_text(self.run.vocabulary, reading, self.note, name)
         share = self._learned(text)
@@ -58,7 +54,6 @@ class Scorer:
             )
         facts = {
             "scored": name,
-            "file": file,
             "split": None,
             "left_out": {
                 "characters": len(reading.left_out),
@@ -91,7 +86,7 @@ class Scorer:
                     "to score all, give them as a file"
                 )
             name = f"the first {most:,} characters of the {name}"
-        facts = {"scored": name, "file": None, "split": "validation"}
+        facts = {"scored": name, "split": "validation"}
         return self._evaluate(ids, name, facts, manifest=manifest)
 
     def _learned(self, text: str) -> float:
@@ -127,17 +122,3 @@ class Scorer:
         facts["counting"] = manifest and counting_record(manifest, measured)
         to_beat = compared_with_counting(manifest, measured) if manifest else ""
         return Evaluation(name, loss, facts, surprisals=surprisals, to_beat=to_beat)
-
-
-def find_copies(
-    model: TrainedGPT, texts: Sequence[str], data: Path, note: Callable[[str], object]
-) -> list[Novelty]:
-    """How much of these texts is copied; see TrainedGPT.novelty."""
-    if isinstance(texts, str):  # it is a sequence of texts, too
-        raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
-    train, _ = splits_of_run(model.name, model.recorded, data, "`novelty`")
-    if len(train) > MOST:
-        note(f"note: searching for copies only in the first {MOST:,} characters")
-    new = [text.new if isinstance(text, Sample) else text for text in texts]
-    copies = longest_copies(new, train[:MOST], model.vocabulary)
-    return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]

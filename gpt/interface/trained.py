@@ -36,7 +36,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
-from gpt.words import layers_and_heads, printable
+from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
@@ -124,18 +124,15 @@ class TrainedGPT:
         self,
         stored: StoredModel,
         checkpoint: Checkpoint | None = None,
-        name: str | None = None,
         device: str = "cpu",
     ) -> None:
-        self.stored, self.checkpoint = stored, checkpoint
-        self.config, self.vocabulary = stored.config, stored.vocabulary
-        self.name, self.device = name or stored.name, device
+        self.stored, self.checkpoint, self.device = stored, checkpoint, device
+        self.name, self.config, self.vocabulary = stored.name, stored.config, stored.vocabulary
         self._passages: dict[tuple[Path, int], Passages] = {}
 
     def on(self, device: str) -> TrainedGPT:
         """The same model on another device; "auto" may become "cpu". Raises ConfigError."""
-        device = check_device(device, try_torch)
-        return TrainedGPT(self.stored, self.checkpoint, self.name, device)
+        return TrainedGPT(self.stored, self.checkpoint, check_device(device, try_torch))
 
     def prove(self) -> TrainedGPT:
         """Checks the probe, unless that was done. Raises CheckpointError."""
@@ -172,18 +169,13 @@ class TrainedGPT:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies share no decoder."""
-        return TrainedGPT, (self.stored, self.checkpoint, self.name, self.device)
-
-    @property
-    def title(self) -> str:
-        """The name and the step."""
-        return f"{self.name} step {self.stored.step:,}"
+        return TrainedGPT, (self.stored, self.checkpoint, self.device)
 
     @property
     def origin(self) -> dict[str, Any]:
         """The checkpoint of a result, and what computed it."""
         device = self.device if isinstance(self.reader, DeviceReader) else "cpu"
-        return self.stored.origin | {"run": self.name, "device": device}
+        return {**self.stored.origin, "device": device}
 
     @property
     def recorded(self) -> Manifest | None:
@@ -292,6 +284,7 @@ class TrainedGPT:
         self,
         prompt: str,
         config: SampleConfig,
+        *,
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
         data: Path = Path("data"),
@@ -504,16 +497,24 @@ class TrainedGPT:
         """How much of each text the model copied from its training text; prompts do not count.
         Raises TextError if that text is missing.
         """
-        from gpt.interface.evaluating import find_copies
+        from gpt.corpus.corpus import splits_of_run
+        from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 
-        return find_copies(self, texts, Path(data), note)
+        if isinstance(texts, str):  # it is a sequence of texts, too
+            raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
+        train, _ = splits_of_run(self.name, self.recorded, Path(data), "`novelty`")
+        if len(train) > MOST:
+            note(f"note: searching for copies only in the first {MOST:,} characters")
+        new = [text.new if isinstance(text, Sample) else text for text in texts]
+        copies = longest_copies(new, train[:MOST], self.vocabulary)
+        return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
         """The same run at "best", "last" or another of its `steps`. Raises CheckpointError,
         ConfigError.
         """
         checkpoint = Run(self.path).at(step)
-        return TrainedGPT(checkpoint.model(), checkpoint, self.name, self.device).prove()
+        return TrainedGPT(checkpoint.model(), checkpoint, self.device).prove()
 
     def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
         """Writes the model into one HTML file: type in the page, and every head follows. Raises
@@ -577,15 +578,13 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
     if (is_file or is_step) and str(step) != "best":
         raise ConfigError("step", f"{place} has one step only; leave `step` out")
     if is_file:
-        return TrainedGPT(read_model(path), name=printable(place))
+        return TrainedGPT(read_model(path))
     if is_step:
         checkpoint = Checkpoint.open(path)
-    elif os.path.isdir(path):
-        checkpoint = find_run(path).at(step)
-    elif all_runs(path.parent):
+    elif not os.path.isdir(path) and all_runs(path.parent):
         checkpoint = find_run(path.parent, path.name).at(step)  # names the most similar run
     else:
-        raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
+        checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
     return TrainedGPT(checkpoint.model(), checkpoint)
 
 

@@ -85,13 +85,8 @@ SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 CONFIG = "config.toml"  # the file with the options of a run
 
-#: A context that shows the progress of work with this name.
-Working = Callable[[str], AbstractContextManager[Progress]]
-
-
-def show_nothing(what: str) -> AbstractContextManager[Progress]:
-    """A Working context that shows nothing."""
-    return nullcontext(no_progress)
+#: A context that shows the progress of reading a text; None: nothing shows it.
+Bar: TypeAlias = AbstractContextManager[Progress] | None
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ def begin_run(
     options: RunConfig,
     asked: Mapping[str, Any],
     texts: Texts,
-    working: Working = show_nothing,
+    bar: Bar = None,
     *,
     dry: bool = False,
 ) -> Iterator[Start]:
@@ -148,7 +143,7 @@ def begin_run(
     reading = TrainConfig(**{name: asked[name] for name in READING if name in asked})
     known = parent.vocabulary if parent else None
     read = partial(read_corpus, texts, options.data, reading, known)
-    corpus = _read(read, options.data, working)
+    corpus = _read(read, options.data, bar)
     ahead = _count_ahead(corpus, asked, preset, device)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
     from gpt.training.trainer import Job
@@ -192,7 +187,7 @@ def resume_run(
     options: RunConfig,
     asked: Mapping[str, Any],
     texts: Texts,
-    working: Working = show_nothing,
+    bar: Bar = None,
 ) -> Iterator[Start]:
     """Locks a run, and plans the rest of it from its newest undamaged checkpoint on.
 
@@ -220,7 +215,7 @@ def resume_run(
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
         require(same, "preset", advice)
         find = partial(find_corpus, texts, options.data, manifest, run.name)
-        corpus = _read(find, options.data, working)
+        corpus = _read(find, options.data, bar)
         from gpt.training.plan import Machine, resume_plan
         from gpt.training.trainer import Job
 
@@ -241,7 +236,7 @@ def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[
     return recipe
 
 
-def _read(read: Callable[..., Corpus], data: Path, working: Working) -> Corpus:
+def _read(read: Callable[..., Corpus], data: Path, bar: Bar) -> Corpus:
     """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
 
     def follow(message: list[Any]) -> Corpus:
@@ -251,7 +246,7 @@ def _read(read: Callable[..., Corpus], data: Path, working: Working) -> Corpus:
             raise TextError(f"{data.resolve()} does not hold the encoded corpus")
         return corpus
 
-    with working("encoding") as done:
+    with bar or nullcontext(no_progress) as done:
         return ranks.share_result(
             partial(read, progress=done),
             lambda corpus: msgspec.to_builtins((corpus.identity, corpus.vocabulary)),
@@ -396,9 +391,10 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
+    stored = Run(path) if Run(path).steps() else find_run(path)
     settings, options = only_fields(Session, arguments), only_fields(Changeable, arguments)
     texts = _texts(arguments.get("corpus"))
-    return _trained(resume_run(find_run(path), RunConfig(**settings), options, texts), arguments)
+    return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 
 
 def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:

@@ -336,12 +336,10 @@ def pin_run(root: Path, name: str) -> None:
 
 
 def find_run(root: Path, name: str | None = None) -> Run:
-    """The named run of a folder; without a name, the pinned one, otherwise the most recently saved
-    one; or the folder itself, if it is a run. Raises CheckpointError, ConfigError.
+    """The named run; without a name, the pinned one, otherwise the most recently saved one. Raises
+    CheckpointError, ConfigError.
     """
     if name is None:
-        if Run(root).steps():
-            return Run(root)
         runs = all_runs(root)
         if not runs:
             raise CheckpointError(f"no checkpoint in {root.absolute()}{_hint(runs)}")
