@@ -110,7 +110,9 @@ class HeadsCall(HeadsConfig):
 class EvalCall(EvalConfig, _Question):
     """The arguments of TrainedGPT.eval."""
 
+    name: Annotated[str, Meta()] = "the text"
     data: str | Path = "data"
+    note: Callable[[str], object] = log_note
 
 
 class TrainedGPT:
@@ -477,15 +479,15 @@ class TrainedGPT:
 
     @takes(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
-        """How well the model predicts a text or, without one, the validation split of its run. Logs
-        a warning if the model has learned some of the text.
-
+        """How well the model predicts a text or, without one, the validation split of its run.
+        name: of the text, for the result. note: gets a warning if the model has learned some of it.
         Raises TextError, ConfigError.
         """
-        from gpt.interface.evaluating import Scorer
+        from gpt.interface.evaluating import evaluate_split, evaluate_text
 
-        scorer = Scorer(self, call.chars, call.unknown, Path(call.data))
-        return scorer.split() if call.text is None else scorer.text(call.text)
+        if call.text is None:
+            return evaluate_split(self, call)
+        return evaluate_text(self, call.text, call)
 
     def novelty(
         self,

@@ -16,7 +16,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +31,6 @@ from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
     DEFAULTS,
     Changeable,
-    Preset,
     Session,
     Tracker,
     from_toml,
@@ -42,14 +40,14 @@ from gpt.config.train import (
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import doubts
 from gpt.corpus.sources import Progress, Texts, no_progress
-from gpt.counting.baseline import Experts, count_ahead
+from gpt.counting.baseline import count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import let_threads_sleep, resolve_device
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT, find_model, load, read_checkpoint
 from gpt.signals import stop_on_signals
 from gpt.storage import files
-from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
+from gpt.storage.manifest import CorpusId, Manifest, Parent, TrainedText
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import (
     Checkpoint,
@@ -79,8 +77,6 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Job, Trainer
 
-#: Options for reading a text.
-READING = ("separator", "split", "encoding", "column", "items")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 CONFIG = "config.toml"  # the file with the options of a run
@@ -139,12 +135,15 @@ def begin_run(
     asked, preset = {**asked, **recipe}, options.preset or "default"
     if options.run is not None:
         check_free(options.checkpoints, options.run)
-    device = resolve_device(options.device)
-    reading = TrainConfig(**{name: asked[name] for name in READING if name in asked})
+    values = preset_values(preset, resolve_device(options.device), asked)
+    train = TrainConfig(**only_fields(TrainConfig, values))
     known = parent.vocabulary if parent else None
-    read = partial(read_corpus, texts, options.data, reading, known)
-    corpus = _read(read, options.data, bar)
-    ahead = _count_ahead(corpus, asked, preset, device)  # torch is imported at the same time
+    corpus = _read(partial(read_corpus, texts, options.data, train, known), options.data, bar)
+    size = len(corpus.vocabulary)
+    model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
+    train_ids, val_ids = corpus.split(train.val_fraction, 1)
+    # torch is imported while a thread counts
+    ahead = count_ahead(train_ids, val_ids, size, model.counting)
     from gpt.training.plan import Machine, make_plan
     from gpt.training.trainer import Job
 
@@ -252,18 +251,6 @@ def _read(read: Callable[..., Corpus], data: Path, bar: Bar) -> Corpus:
             lambda corpus: msgspec.to_builtins((corpus.identity, corpus.vocabulary)),
             follow,
         )
-
-
-def _count_ahead(
-    corpus: Corpus, asked: Mapping[str, Any], preset: Preset, device: str
-) -> Future[tuple[Baseline, Experts | None]]:
-    """Starts counting. Raises ConfigError, TextError."""
-    size = len(corpus.vocabulary)
-    values = preset_values(preset, device, asked)
-    model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
-    train = TrainConfig(**only_fields(TrainConfig, values))
-    train_ids, val_ids = corpus.split(train.val_fraction, 1)
-    return count_ahead(train_ids, val_ids, size, model.counting)
 
 
 def _record_options(run: Run, manifest: Manifest) -> None:
