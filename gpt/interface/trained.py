@@ -366,8 +366,7 @@ class TrainedGPT:
         """The text, or else the example of the model file, which a note quotes."""
         if text is None:
             text = self.stored.example()
-            source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
-            note(f'no {name} given; from {source}: "{text}"')
+            note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
 
     @takes(HeadsCall)
@@ -379,7 +378,7 @@ class TrainedGPT:
 
         ids, name = call.text, call.name
         if ids is None:
-            ids, default_name = self.default_text(note=log_note)
+            ids, default_name = self.default_text()
             name = name or default_name
         elif isinstance(ids, str):
             ids = self.vocabulary.encode(self.known_text(ids, call.unknown))
@@ -389,7 +388,7 @@ class TrainedGPT:
         return survey(self.reader, self.vocabulary, ids, call, name, call.done)
 
     def default_text(
-        self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
+        self, data: Path = Path("data"), note: Callable[[str], object] = log_note
     ) -> tuple[Ids, str]:
         """The validation split, and its name; if the run or its corpus is missing, the excerpt in
         the model file, with a note.
@@ -403,16 +402,12 @@ class TrainedGPT:
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
-    def wrote_excerpt(self) -> bool:
-        """Whether the model wrote its excerpt itself: it was imported without its text."""
-        return self.recorded is not None and not self.recorded.corpus.digest
-
-    @property
     def excerpt_name(self) -> str:
         """The name of the text that the model file contains."""
-        if self.wrote_excerpt:
-            return f"{len(self.stored.excerpt):,} characters that the model has written"
-        return f"the validation split's first {len(self.stored.excerpt):,} characters"
+        size = f"{len(self.stored.excerpt):,}"
+        if self.recorded and not self.recorded.corpus.digest:  # it was imported without its text
+            return f"{size} characters that the model has written"
+        return f"the validation split's first {size} characters"
 
     def activations(
         self,

@@ -1,8 +1,6 @@
 """Trains runs: `gpt.train` and `gpt.resume`, with a progress bar; and what `gptx train` shares with
-them, up to the first step: it reads the corpus, plans the run, then locks it.
-
-Preparing prints nothing: the caller shows the plan and the events. Torch is imported only while a
-thread counts n-grams.
+them. Up to the first step it reads the corpus, plans the run and locks it, and prints nothing.
+Torch is imported only while a thread counts n-grams.
 
 A run may start with another model's weights, its parent's, which is only read. The new model takes
 its layout: the options that set the shapes and the function of a model. The vocabulary grows
