@@ -57,7 +57,6 @@ def test_the_list_has_a_line_for_each_run_and_marks_the_newest(one: Make, fresh_
     assert lines[3].split() == ["tale-1", "0", "s", "2.2500", "2.5000", "shakespeare.txt"]
     assert lines[4].startswith("tiny (newest)")
     assert "2 min 1 s" in lines[4]
-    assert shown(Runs(()))[-1] == "train one: gptx train"
     assert [run.name for run in runs] == ["tale-1", "tiny"]
     assert runs["tiny"] is runs[-1] is newest
     with pytest.raises(KeyError, match="no run 'tyni'; there are: tale-1, tiny"):
@@ -178,13 +177,13 @@ def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations(one: M
 def test_a_curve_has_read_only_arrays_and_a_row_for_each_evaluation(one: Make) -> None:
     run = one(manifest())
     first = {"step": 6, "train": METRICS[0]["train_loss"], "val": METRICS[0]["val_loss"]}
-    assert run.curve.rows[0] == {**first, "val_characters": 111_539}
+    assert run.rows[0] == {**first, "val_characters": 111_539}
     with pytest.raises(ValueError, match="read-only"):
         run.curve.val[0] = 1
     run.run.append("metrics", {"step": 1806, "train_loss": 1, "val_loss": 1, "gpt_loss": 1.5})
-    alone = Overview(run.run, run.manifest).curve
-    np.testing.assert_array_equal(alone.gpt, [*[math.nan] * len(METRICS), 1.5])
-    assert [line.name for line in alone.lines()] == ["validation", "training", "GPT alone"]
+    alone = Overview(run.run, run.manifest)
+    np.testing.assert_array_equal(alone.curve.gpt, [*[math.nan] * len(METRICS), 1.5])
+    assert [line.name for line in alone.curves()] == ["validation", "training", "GPT alone"]
 
 
 def test_a_loss_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
