@@ -116,16 +116,12 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Record:
-    """NAME.json: the text, without names of sources; its vocabulary; `Corpus.block`; a checksum."""
+    """NAME.json: a corpus without its ids and the names of its sources; a checksum of the ids."""
 
     identity: CorpusId
     characters: str
     block: int
-    checksum: str = ""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.characters)
+    checksum: str
 
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
@@ -134,23 +130,23 @@ def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
     return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
 
 
-def read_encoding(path: Path) -> tuple[Ids, Record] | None:
-    """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
+def read_encoding(path: Path) -> Corpus | None:
+    """The corpus at `path`; None if its ids or its record are missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
         record = open_json(files.read(source), Record, source)
-        ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
+        vocabulary = Vocabulary(record.characters)
+        ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
         if len(ids) == record.identity.characters and _checksum(ids) == record.checksum:
-            return ids, record
+            return Corpus(ids, vocabulary, record.identity, block=record.block)
     return None
 
 
-def find_encodings(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
+def find_encodings(data: Path, digest: str) -> Iterator[Corpus]:
     """Every encoding in `data` of the text with this digest."""
     for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
-        stored = read_encoding(path)
-        if stored and stored[1].identity.digest == digest:
-            yield stored
+        if corpus := read_encoding(path):
+            yield corpus
 
 
 def release_pages(ids: Ids) -> None:
@@ -228,9 +224,9 @@ def build_vocabulary(
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
-    vocabulary = known.grown(characters) if known else Vocabulary.from_text(characters)
-    for character, times in zip(characters, counts[0, points].tolist(), strict=True):
-        if times == 0 and (known is None or known.id_of(character) < 0):
+    vocabulary = known.grown(characters) if known else Vocabulary(characters)
+    for character in vocabulary.characters[len(known) if known else 0 :]:
+        if not counts[0, ord(character)]:
             raise TextError(
                 f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
                 "so training cannot teach it; leave it out there"
@@ -298,9 +294,8 @@ def encode_corpus(
     order = choose_split(measures.starts, training, every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
     path = ids_path(data, identity, vocabulary)
-    if stored := read_encoding(path):
-        ids, _ = stored
-    else:
+    corpus = read_encoding(path)
+    if corpus is None:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
             write_ids(
@@ -314,6 +309,7 @@ def encode_corpus(
             ids = np.memmap(path, vocabulary.dtype, mode="r")
             record = Record(identity, vocabulary.characters, order.block, _checksum(ids))
             files.replace(path.with_suffix(".json"), seal_json(record))
+        corpus = Corpus(ids, vocabulary, identity, block=order.block)
     progress(1.0)
     names_in = dict[str, list[str]]()
     for source, (codec, _, _) in zip(text.sources, text.forms, strict=True):
@@ -324,16 +320,13 @@ def encode_corpus(
     ]
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    identity = replace(identity, sources=tuple(names))
-    return Corpus(ids, vocabulary, identity, tuple(notes), order.block)
+    return replace(corpus, identity=replace(identity, sources=tuple(names)), notes=tuple(notes))
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
-    if stored := read_encoding(ids_path(data, identity, vocabulary)):
-        ids, record = stored
-        return Corpus(ids, vocabulary, identity, block=record.block)
-    return None
+    corpus = read_encoding(ids_path(data, identity, vocabulary))
+    return corpus and replace(corpus, identity=identity)
 
 
 def read_corpus(
