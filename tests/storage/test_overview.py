@@ -132,30 +132,11 @@ def test_a_model_and_a_text_in_words() -> None:
 
 
 def test_outcome_has_numbers_for_programs() -> None:
-    assert outcome_record("tale-1", manifest()) == {
-        "run": "tale-1",
-        "step": 1800,
-        "best_step": 12,
-        "val_nats": 2.25,
-        "val_bits": pytest.approx(2.25 / math.log(2)),
-        "val_characters": 111_539,
-        "val_split": 111_539,
-        "gpt_nats": None,
-        "doubts": {"copied": 0.0, "unlike": 0.0},
-        "parent": None,
-        "seconds": 130.0,
-        "elapsed": 0.0,
-        "minutes": None,
-        "counting": {
-            "order": 2,
-            "nats": 2.5,
-            "losses": (3.3, 2.5, 2.6),
-            "counted": 1_003_854,
-            "scored": 111_539,
-            "difference": -0.25,
-            "same_characters": True,
-        },
-    }
+    record = outcome_record("tale-1", manifest())
+    assert (record["step"], record["best_step"], record["val_nats"]) == (1800, 12, 2.25)
+    assert record["val_bits"] == pytest.approx(2.25 / math.log(2))
+    counting = {"order": 2, "nats": 2.5, "difference": -0.25, "same_characters": True}
+    assert record["counting"].items() >= counting.items()
     part = outcome_record("tale-1", in_part())
     assert (part["val_characters"], part["val_split"]) == (19_968, 111_539)
     assert (part["elapsed"], part["minutes"]) == (121.0, 2.0)
@@ -163,7 +144,6 @@ def test_outcome_has_numbers_for_programs() -> None:
     assert (whole["val_nats"], whole["val_characters"]) == (2.375, 111_539)
     unevaluated = outcome_record("tale-1", manifest(best_loss=None, best_step=None))
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
-    assert outcome_record("tale-1", manifest(baseline=None))["counting"] is None
 
 
 def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations(one: Make) -> None:
