@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from http.client import HTTPException
 from io import BytesIO
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -241,12 +241,11 @@ def _folder(folder: Path) -> list[Source]:
     # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
-    table = next((path for path in sorted(others) if path.suffix in TABLE_SUFFIXES), None)
+    tables = sorted(path for path in others if path.suffix.lower() in TABLE_SUFFIXES)
     advice = ""
-    if table:
-        place = shlex.quote(str(table.parent))
-        column = f"gptx train {place}/*{table.suffix} --column NAME"
-        advice = f"; to read one column of them: {column}"
+    if tables:
+        place = f"{shlex.quote(str(tables[0].parent))}/*{tables[0].suffix}"
+        advice = f"; to read one column of them: gptx train {place} --column NAME"
     if not paths:
         raise TextError(
             f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
@@ -271,9 +270,14 @@ def read_head(file: BinaryIO) -> bytes:
 
 def _piped(pipe: BinaryIO, name: str, data: Path, encoding: str) -> Source:
     """A copy of a pipe; its start is checked first, as the rest may never end."""
-    head = pipe.read(CHUNK)
-    check_start(head, name, encoding)
-    return Source(Path("-"), "-", _temporary(chain((head,), _parts(pipe)), data))
+
+    def parts() -> Iterator[bytes]:
+        head = pipe.read(CHUNK)
+        check_start(head, name, encoding)
+        yield head
+        yield from _parts(pipe)
+
+    return Source(Path("-"), "-", _temporary(parts(), data))
 
 
 def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
