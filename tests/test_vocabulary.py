@@ -23,14 +23,6 @@ def test_decoding_inverts_encoding(text: str) -> None:
     assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
-def test_ids_are_positions_in_code_point_order() -> None:
-    vocabulary = Vocabulary.from_text("banana", "\n")
-    assert vocabulary.characters == "\nabn"
-    assert vocabulary.encode("nab").tolist() == [3, 1, 2]
-    assert vocabulary.decode(iter([2, 1, 3])) == "ban"
-    assert vocabulary.decode(vocabulary.encode("")) == ""
-
-
 def test_grown_vocabulary_keeps_known_ids_and_sorts_new_characters_after_them() -> None:
     grown = Vocabulary("bdz").grown("zebra😀")
     assert grown.characters == "bdzaer😀"
@@ -58,10 +50,7 @@ def test_ids_use_the_smallest_integer_type(size: int, dtype: str) -> None:
     [
         ("é", "'é' (U+00E9 LATIN SMALL LETTER E WITH ACUTE)"),
         ("\x1b", r"'\x1b' (U+001B no name)"),
-        ("\u202e", r"'\u202e' (U+202E RIGHT-TO-LEFT OVERRIDE)"),
-        ("😀", "'😀' (U+1F600 GRINNING FACE)"),
         ("\udce9", r"'\udce9' (U+DCE9 no name)"),  # an invalid byte in a program's argument
-        ("\U0010ffff", r"'\U0010ffff' (U+10FFFF no name)"),
     ],
 )
 def test_error_names_an_unknown_character_and_its_position(character: str, name: str) -> None:
@@ -112,7 +101,6 @@ PLAIN = Vocabulary.from_text(
     ("vocabulary", "typed", "read"),
     [
         (NOVEL, "King's", "King’s"),
-        (NOVEL, "“It's", "“It’s"),
         (NOVEL, '"It\'s the", she said', "“It’s the”, she said"),
         (NOVEL, "'the' ('the')", "‘the’ ‘the’"),
         (NOVEL, 'horse—" she', "horse—” she"),  # a dash that interrupts
@@ -121,10 +109,7 @@ PLAIN = Vocabulary.from_text(
         (NOVEL, "one - no", "one – no"),
         (NOVEL, "one\u00a0is\u202fno\u3000", "one is no "),
         (NOVEL, "a\u0301rvi\u0301ztu\u030bro\u030b", "árvíztűrő"),
-        (NOVEL, "oneʼ`´′", "one’’’’"),
         (PLAIN, "“It’s” – „no‟", '"It\'s" - "no"'),
-        (PLAIN, "árvíztűrő", "a\u0301rvi\u0301ztu\u030bro\u030b"),
-        (Vocabulary("„“ a"), '"a"', "„a“"),  # German
         (Vocabulary("„” a"), '"a"', "„a”"),  # Hungarian
         (Vocabulary("가a"), "\u1100\u1161a", "가a"),
         (Vocabulary("が a"), "か\u3099 a", "が a"),

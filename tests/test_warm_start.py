@@ -140,17 +140,8 @@ def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
 
 
 def test_models_that_cannot_be_a_parent_are_refused(tiny: Checkpoint, tmp_path: Path) -> None:
-    damaged = bytearray((tiny.path / MODEL).read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "damaged.safetensors").write_bytes(damaged)
-    for parent, says in (
-        (tmp_path / "damaged.safetensors", "^damaged: "),
-        (tmp_path / "nothing", "^no checkpoint in "),
-    ):
-        with pytest.raises(CheckpointError, match=says) as caught:
-            child_of(parent, tmp_path)
-        assert caught.value.exit_code == 4
-    assert not (tmp_path / "children").exists()
+    with pytest.raises(CheckpointError, match=r"^no checkpoint in "):
+        child_of(tmp_path / "nothing", tmp_path)
     with pytest.raises(TextError, match=r"split has .* characters, needs 17"):
         child_of(tiny.path, tmp_path, "the cat sat" * 9)
     assert not (tmp_path / "children").exists()

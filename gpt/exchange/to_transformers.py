@@ -213,7 +213,6 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     generation = {
         "do_sample": True,
         "temperature": SampleConfig().temperature,
-        "max_new_tokens": max(1, config.block_size // 2),
         **NO_TOKENS,
     }
     tokens = {

@@ -5,9 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
-import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ from gpt.corpus.corpus import (
 )
 from gpt.corpus.sources import CODE_POINTS, JoinedText, Texts, measure_text
 from gpt.errors import StorageError, TextError
-from gpt.storage import files
 from gpt.vocabulary import Vocabulary, code_points, unix_lines
 
 DELICATE = "\r\n\r\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
@@ -246,16 +243,6 @@ def test_vocabulary_grows_by_the_new_characters(before: str, text: str, val: str
     again, table_again = build_vocabulary(np.array(counts), vocabulary)
     assert again == vocabulary
     np.testing.assert_array_equal(table_again, table)
-
-
-def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    corpus_of(TEXT, tmp_path)
-    old = data / f"{files.TEMPORARY}1"
-    old.write_text("half")
-    os.utime(old, (0, time.time() - 2 * files.STALE))
-    read_corpus(Texts([str(tmp_path / "text.txt")]), data, TrainConfig())
-    assert {path.suffix for path in data.iterdir()} == {".ids", ".json"}
 
 
 def test_a_data_folder_that_is_a_file_is_one_error(tmp_path: Path) -> None:

@@ -209,11 +209,9 @@ def test_instructions_for_other_values_are_refused_before_they_run(data: bytes) 
         plain_value(data)
 
 
-def test_truncated_and_damaged_meta_is_refused_or_has_only_plain_values() -> None:
-    data = pickle.dumps(meta_of(list("abc")))
-    for length in range(len(data)):
-        with pytest.raises(ValueError, match="it is damaged"):
-            plain_value(data[:length])
+def test_meta_that_is_cut_or_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="it is damaged"):
+        plain_value(pickle.dumps(meta_of(list("abc")))[:-1])
     with pytest.raises(ValueError, match="it has more than 1,048,576 bytes"):
         plain_value(b"." * (META_BYTES + 1))
 
