@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.corpus.batches import DROPOUT, batch_starts, philox, windows
+from gpt.corpus.corpus import DROPOUT, batch_starts, philox, windows
 from gpt.counting.baseline import HeldOut
 from gpt.counting.mixture import Mixture
 from gpt.devices import reason_of
@@ -278,15 +278,7 @@ class Learner:
         if model.config.uses_dropout:
             seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
             torch.manual_seed(int(seeds[-1] >> 1))
-        starts = batch_starts(
-            self.text,
-            config.seed,
-            step,
-            config.batch_size,
-            block_size,
-            config.window_order,
-            self.separator,
-        )
+        starts = batch_starts(self.text, config, step, block_size, self.separator)
         model.zero_grad()
         value = 0.0
         pieces = ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)

@@ -246,7 +246,7 @@ class Trainer:
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
         yield Evaluating()
-        model = self.kept if step == now.step else load_gpt(self.run.model(step), self.device)
+        model = self.kept if step == now.step else load_gpt(self.run.at(step).model(), self.device)
         losses = evaluate(model, self.val, self.device, most, self.mixture(model, step))
         self._check(losses.nats, step, "the validation loss")
         seconds = self._lap("evaluations")
