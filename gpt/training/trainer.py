@@ -284,7 +284,9 @@ class Trainer:
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         mixture = self.mixture(self.kept, manifest.step)
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
-        stored = model_bytes(self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture)
+        stored = model_bytes(
+            self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture=mixture
+        )
         release_memory()
         state = {name: _numpy(tensor) for name, tensor in self._state().items()}
         return self.run.commit(manifest, {MODEL: stored, STATE: pack(state, {})})
@@ -314,6 +316,7 @@ def model_bytes(
     excerpt: str,
     step: int,
     prove: Prove | None = None,
+    *,
     mixture: Mixture | None = None,
 ) -> bytes:
     """A model file that can be shared by itself: weights, config, vocabulary, a probe, a digest,
