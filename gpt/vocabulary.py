@@ -203,7 +203,7 @@ class Reading:
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Notes for the user. name: the text's name, if there are several texts."""
-        from gpt.characters import in_line, quoted  # imports rich
+        from gpt.words import in_line, quoted  # imports rich
 
         begin = f"note: {name}: " if name else "note: "
         if self.folded:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gpt.characters import cut, escape, label, legend, pad, quoted
+from gpt.words import cut, escape, label, legend, pad, quoted
 
 CONTROLS = {chr(point) for point in (*range(0x20), *range(0x7F, 0xA0))} - {"\n", "\t"}
 BIDIRECTIONAL = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -280,7 +280,7 @@ def explain_error(error: Exception) -> tuple[int, str]:
         takes_text = any(parameter.name == "text" for parameter in parameters)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
-        from gpt.commands.peers import translated
+        from gpt.commands.options import translated
 
         if line := translated(sys.argv[1:]):
             return 2, f"{message.split(' (')[0].rstrip('.')}; in gptx: {line}"

@@ -46,9 +46,9 @@ def one_line(line: str) -> str:
     """The line with its control characters escaped, as a file's name may contain them."""
     if line.isprintable():
         return line
-    from gpt import characters  # imports rich, which most commands do not need
+    from gpt import words
 
-    return characters.one_line(line)
+    return words.one_line(line)
 
 
 def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
@@ -121,7 +121,7 @@ def write(text: str, output: Path | None = None) -> None:
     control characters. Raises StorageError.
     """
     if output is None and sys.stdout.isatty():
-        from gpt.characters import escape
+        from gpt.words import escape
 
         text = escape(text)
     write_bytes(text.encode("utf-8", "backslashreplace"), output)
@@ -129,7 +129,7 @@ def write(text: str, output: Path | None = None) -> None:
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     """Writes a line of JSON for each record to the file or to stdout. Raises StorageError."""
-    from gpt.characters import to_json
+    from gpt.words import to_json
 
     write("".join(f"{to_json(record)}\n" for record in records), output)
 
@@ -140,7 +140,7 @@ def stream(texts: Iterable[str]) -> None:
     """
     last = "\n"
     if sys.stdout.isatty() and (cells := width(sys.stdout)):
-        from gpt.characters import escape
+        from gpt.words import escape
 
         texts = wrap_pieces(map(escape, texts), cells)
     try:

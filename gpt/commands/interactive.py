@@ -15,16 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt.characters import words_meet
 from gpt.commands import console, explain_error, shared
 from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
-from gpt.config.sample import seed_of
+from gpt.config.model import seed_of
 from gpt.config.train import unescaped
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
+from gpt.words import words_meet
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from gpt.commands.shared import DeviceOptions, DrawingOptions, TextOptions
 from gpt.config.fields import only_fields, option
-from gpt.config.sample import Shaping
+from gpt.config.model import Shaping
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from gpt.commands.options import argument
 from gpt.commands.shared import DeviceOptions, OutputOptions, checked_stops, one_text, refuse_if
 from gpt.config import SampleConfig
 from gpt.config.fields import Options, option
-from gpt.config.sample import seed_of
+from gpt.config.model import seed_of
 from gpt.config.train import ESCAPES, Data, unescaped
 from gpt.errors import GptxError
 
@@ -129,8 +129,8 @@ def _write_new(
     model: TrainedGPT, settings: SampleConfig, data: Path, output: OutputOptions
 ) -> None:
     """Writes new items as they come, as the text has them; with --json, a record for each."""
-    from gpt.characters import to_json
     from gpt.reading.writing import SCHEMA, new_items
+    from gpt.words import to_json
 
     written = list[str]()
     for number, item in enumerate(new_items(model, settings, data)):

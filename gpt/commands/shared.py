@@ -23,9 +23,8 @@ from gpt.errors import ConfigError, NumericsError
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.checks import Check
     from gpt.interface.trained import TrainedGPT
-    from gpt.show.result import Result
+    from gpt.show.result import Check, Result
     from gpt.show.terminal import Screen
 
 Form = TypeVar("Form", bound=str)

@@ -188,7 +188,7 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
 
 def sample_line(step: int, loss: str, text: str, width: int) -> str:
     """A step, its loss, and what the model writes after it, on one line."""
-    from gpt.characters import cut
+    from gpt.words import cut
 
     return cut(f"{step:>7,}  {loss:>6}   {' '.join(text.split())}", width)
 

@@ -16,11 +16,12 @@ from gpt.config.model import (
     HeadsConfig,
     ModelConfig,
     ModelOptions,
+    SampleConfig,
+    Shaping,
     Stage,
     Unknown,
     WhyConfig,
 )
-from gpt.config.sample import SampleConfig, Shaping
 from gpt.config.train import RunConfig, TrainConfig
 
 __all__ = [

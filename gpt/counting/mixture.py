@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config.fields import require
-from gpt.config.sample import Only
+from gpt.config.model import Only
 from gpt.counting.tables import Numbers, Trie, unpack_trie
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel

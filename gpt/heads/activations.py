@@ -16,7 +16,6 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Arrays, check_number
 from gpt.config import ModelConfig, Stage, Unknown
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE
 from gpt.errors import TextError
@@ -24,7 +23,8 @@ from gpt.heads.attention_map import Key, ParsedKey, parse_key
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
-from gpt.show.result import Result
+from gpt.reading.weights import check_number
+from gpt.show.result import Arrays, Result
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 

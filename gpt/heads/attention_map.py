@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeA
 
 import numpy as np
 
-from gpt.characters import in_line
-from gpt.checks import Arrays, Check, check_number
 from gpt.config import DrawnStage, ModelConfig
 from gpt.config.fields import require
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES, Stage
@@ -24,10 +22,20 @@ from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.show.result import Matrix, Result, csv_text, named_form, round_floats, to_json
+from gpt.reading.weights import check_number
+from gpt.show.result import (
+    Arrays,
+    Check,
+    Matrix,
+    Result,
+    csv_text,
+    named_form,
+    round_floats,
+    to_json,
+)
 from gpt.storage import files
 from gpt.vocabulary import Ids
-from gpt.words import counted, layers_and_heads
+from gpt.words import counted, in_line, layers_and_heads
 
 if TYPE_CHECKING:
     from gpt.heads.contributions import Glance

@@ -18,13 +18,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import quoted
-from gpt.checks import Arrays, Check
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import job, measure_heads, name_heads
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import EPSILON, Array, centred
-from gpt.show.result import signed_number
+from gpt.show.result import Arrays, Check, signed_number
+from gpt.words import quoted
 
 Numbers = npt.NDArray[np.integer[Any]]
 #: Bytes of a number of the stages -> how far a sum may be off, as a part of the largest summand.

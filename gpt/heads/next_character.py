@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import NAMED, in_line, label, quoted
-from gpt.checks import Arrays, Check
 from gpt.config import Shaping, WhyConfig
 from gpt.config.fields import flag_of, require
-from gpt.config.sample import DISTRIBUTION_OPTIONS
+from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.errors import TextError
 from gpt.heads.attention_map import require_fits
@@ -28,9 +26,9 @@ from gpt.heads.measures import head_name
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
-from gpt.show.result import Column, Result, short_number, signed_number
+from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import NAMED, counted, in_line, label, quoted
 
 END = 40  # characters from the end of a text that a title quotes
 SHOWN = 8  # characters in the short form

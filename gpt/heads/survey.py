@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Arrays
 from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores
 from gpt.errors import TextError
@@ -39,7 +38,7 @@ from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Hook, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.result import Column, Result, named_form, short_number, signed_number
+from gpt.show.result import Arrays, Column, Result, named_form, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, overlo
 
 from msgspec import Meta
 
-from gpt.checks import Check
 from gpt.config import (
     AttnConfig,
     EvalConfig,
@@ -31,6 +30,7 @@ from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
+from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
@@ -279,7 +279,7 @@ class TrainedGPT:
         from gpt.reading.writing import Writing
 
         if call.new:
-            from gpt.config.sample import seed_of
+            from gpt.config.model import seed_of
             from gpt.reading.writing import new_items
 
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt.characters import escape
+from gpt import __version__
 from gpt.corpus.sources import TIMES
 from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure
 from gpt.page.shipping import Bits, model_record, smallest_bits
-from gpt.version import __version__
+from gpt.words import escape
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT

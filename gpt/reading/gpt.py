@@ -14,10 +14,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gpt.checks import Arrays, read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
 from gpt.reading.layers import ACTIVATIONS, POSITIONS, Array, layer_norm, softmax
+from gpt.show.result import Arrays, read_only
 from gpt.vocabulary import Ids
 
 #: A hook receives each stage as soon as it is computed: its name, its layer and its (B, …) array,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import read_only
 from gpt.config import ModelConfig
+from gpt.show.result import read_only
 
 Array = npt.NDArray[np.floating[Any]]
 Numbers = npt.NDArray[Any]  # real or complex

@@ -19,12 +19,12 @@ from typing import Protocol
 
 import numpy as np
 
-from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.devices import reason_of, report_failure
 from gpt.errors import CheckpointError, GptxError
 from gpt.reading.gpt import Hook, Reader, no_hook
 from gpt.reading.layers import Array
+from gpt.show.result import Check
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 

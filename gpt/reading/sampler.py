@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig, Shaping
 from gpt.config.fields import require
-from gpt.config.sample import seed_of
+from gpt.config.model import seed_of
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 

@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import in_line, label
-from gpt.checks import Arrays
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.show.result import Column, Passage, Result, short_number
+from gpt.show.result import Arrays, Column, Passage, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import bits, counted
+from gpt.words import bits, counted, in_line, label
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
 WORST = 10  # surprisals to list

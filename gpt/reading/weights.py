@@ -5,6 +5,7 @@ Tensor names: V vocab_size, L layers, C n_embd, H heads, D head_size, F ffn_hidd
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from gpt.checks import Arrays, check_number, read_only
 from gpt.config import ModelConfig
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.show.result import Arrays, read_only
 from gpt.words import layers_and_heads
 
 #: A name, or (name, layer, head), where trailing parts may be left out. None means all.
@@ -30,6 +31,18 @@ _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 #: A module that reads the stream, with its sublayer -> its norm; modules that write to the stream.
 _READS = {"attention.qkv": "norm1", "feed_forward.up": "norm2", "lm_head": "norm"}
 _WRITES = (*_TABLES, "proj", "down")
+
+
+def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
+    """The number of a layer or head. what: "layer" or "head", for errors. Raises IndexError unless
+    it is in lowest … count − 1, TypeError unless it is a whole number.
+    """
+    if not isinstance(number, SupportsIndex):
+        raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
+    at = operator.index(number)
+    if not lowest <= at < count:
+        raise IndexError(f"{what} {at} is not in {lowest} … {count - 1}")
+    return at
 
 
 @dataclass(frozen=True, repr=False, eq=False)

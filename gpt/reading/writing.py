@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import cut, label
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import counted, cut, label
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt.characters import NAMED, PICTURES, SPACE, label, legend, one_line
 from gpt.errors import ConfigError
 from gpt.show.result import Matrix, short_number
-from gpt.words import absent, first_few
+from gpt.words import NAMED, PICTURES, SPACE, absent, first_few, label, legend, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,10 +17,9 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from gpt.characters import label, legend, pad
-from gpt.checks import Check
-from gpt.show.result import Matrix, short_number
+from gpt.show.result import Check, Matrix, short_number
 from gpt.show.terminal import GLYPHS, Screen, checked_text, prose, render, shade_style
+from gpt.words import label, legend, pad
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
 THUMBNAIL = 24  # most cells on a side of a head in the overview

@@ -1,7 +1,7 @@
-"""What a result is: a title, facts, curves, rows, and a sentence.
+"""What a result is: a title, facts, curves, rows, a sentence, and the checks of its numbers.
 
 Whatever draws or writes a result knows these names only, and a result knows nothing of terminals,
-notebooks and files. Importing this imports neither numpy nor rich.
+notebooks and files. Importing this does not import rich.
 """
 
 from __future__ import annotations
@@ -12,20 +12,51 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from gpt import words
 from gpt.errors import ConfigError
-from gpt.words import absent
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from gpt.checks import Check
 
 SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
 ROW_DIGITS = 9  # what float32 needs
 RECORD_DIGITS = 17  # what float64 needs
 UNSEEN = 4  # highest_late_value leaves out the first 1/UNSEEN of a curve
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is
+    measured, and only has to be finite.
+
+    detail: only the long form of a result names it, unless it failed.
+    """
+
+    name: str
+    error: float
+    bound: float | None = None
+    detail: bool = False
+
+    @property
+    def passed(self) -> bool:
+        if self.bound is None:
+            return math.isfinite(self.error)
+        return self.error <= self.bound < math.inf  # False for NaN
+
+    def __str__(self) -> str:
+        """ "rows sum to 1 ±1e-7"; if it failed, the error and what is allowed."""
+        error = f"{self.error:.1g}".replace("e-0", "e-")
+        if self.passed:
+            return f"{self.name} ±{error}" if self.error else self.name
+        allowed = "" if self.bound is None else f", allowed {self.bound:.1g}".replace("e-0", "e-")
+        return f"{self.name} (error {error}{allowed})"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The check for JSON."""
+        return {"name": self.name, "error": self.error, "bound": self.bound, "passed": self.passed}
 
 
 @dataclass(frozen=True)
@@ -84,6 +115,39 @@ class Matrix:
     columns: range
     square: bool = True
     weights: bool = True
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def all_read_only(value: Any) -> Any:
+    """The value; arrays are made read-only, also within a dictionary or tuple."""
+    if isinstance(value, np.ndarray):
+        return read_only(value)
+    if isinstance(value, dict):
+        return {name: all_read_only(item) for name, item in value.items()}
+    if type(value) is tuple:
+        return tuple(map(all_read_only, value))
+    return value
+
+
+class Arrays:
+    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
+
+    def __post_init__(self) -> None:
+        self.__setstate__(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(all_read_only(state))
+
+    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """Name -> array."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 class Result:
@@ -158,7 +222,7 @@ class Result:
         try:
             import pandas
         except ImportError:
-            problem = f"to_pandas needs {absent('pandas')}; to_csv() has the same"
+            problem = f"to_pandas needs {words.absent('pandas')}; to_csv() has the same"
             raise ImportError(problem) from None
         names, rows = table_of(self)
         return pandas.DataFrame(rows, columns=names)
@@ -228,9 +292,7 @@ def to_record(result: Result, origin: Mapping[str, Any] | None = None) -> dict[s
 
 def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
     """A line of JSON, safe on a terminal."""
-    from gpt import characters
-
-    return characters.to_json(to_record(result, origin)) + "\n"
+    return words.to_json(to_record(result, origin)) + "\n"
 
 
 def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:

@@ -23,9 +23,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gpt.characters import NAMED, escape, label, one_line, pad
-from gpt.checks import Check
 from gpt.show.result import (
+    Check,
     Column,
     Line,
     Passage,
@@ -34,6 +33,7 @@ from gpt.show.result import (
     short_number,
     values_of,
 )
+from gpt.words import NAMED, escape, label, one_line, pad
 
 UNLIMITED = 10_000  # cells in a line of a pipe or a file
 BAR = 10  # cells of a bar for the value 1

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
-from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT
+from gpt.show.result import Check
 from gpt.storage.model_file import Probe, StoredModel, Tensors, pack, pick_probe_logits
 from gpt.storage.run import Checkpoint
 from gpt.training.optim import Optimizer

@@ -12,14 +12,14 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from gpt.characters import words_meet
 from gpt.commands.interactive import HELP, SETTINGS, Session, run_session
 from gpt.config import SampleConfig
-from gpt.config.sample import DISTRIBUTION_OPTIONS
+from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError, GptxError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary
+from gpt.words import words_meet
 
 
 @pytest.fixture

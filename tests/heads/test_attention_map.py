@@ -11,7 +11,6 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from gpt.checks import Check
 from gpt.config import DrawnStage, ModelConfig
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES
 from gpt.errors import TextError
@@ -20,6 +19,7 @@ from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
+from gpt.show.result import Check
 from gpt.vocabulary import Ids
 
 SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32 = (

@@ -10,7 +10,7 @@ import pytest
 from drawn import shown
 
 from gpt.config import SampleConfig
-from gpt.config.sample import DISTRIBUTION_OPTIONS
+from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.heads.next_character import Experts, NextCharacter
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import TOLERANCE, difference, prove, prove_tensors
+from gpt.show.result import Check
 from gpt.storage.model_file import Tensors, read_model
 from gpt.training.checkpoint import model_bytes, probe_of
 from gpt.vocabulary import Vocabulary

@@ -9,12 +9,11 @@ import pytest
 from drawn import random_map
 from rich.cells import cell_len
 
-from gpt.characters import escape
-from gpt.checks import Check
 from gpt.heads.attention_map import select
 from gpt.show.matrix import View, draw
-from gpt.show.result import Matrix
+from gpt.show.result import Check, Matrix
 from gpt.show.terminal import Screen
+from gpt.words import escape
 
 TEXTS = {
     "one": "x",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 from drawn import shown
 
-from gpt.checks import Check
 from gpt.show.result import (
+    Check,
     Column,
     Line,
     Passage,
