@@ -19,7 +19,7 @@ from gpt.commands.shared import (
     refuse_if,
     require_passed,
 )
-from gpt.config import AttnConfig, DrawnStage, View
+from gpt.config import AttnConfig, DrawnStage
 from gpt.config.fields import Count, option
 from gpt.config.model import HEAD_STAGES
 
@@ -39,7 +39,10 @@ class AttnOptions(AttnConfig, DrawingOptions):
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
     query: Annotated[str | None, option("Rows A:B, or one.", "all")] = None
     key: Annotated[str | None, option("Columns A:B, or one.", "all")] = None
-    view: Annotated[View, option("heads: all heads, drawn small.")] = "auto"
+    view: Annotated[
+        Literal["auto", "numbers", "heat", "top", "heads"],
+        option("heads: all heads, drawn small."),
+    ] = "auto"
     top: Annotated[Count, option("Keys in a line of --view top.")] = 3
     digits: Annotated[Digits, option("Digits after the point.")] = 2
     all: Annotated[bool, option("Name every check of the numbers, with its error.")] = False

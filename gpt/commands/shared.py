@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.config import Unknown
 from gpt.config.fields import Options, option, with_flags
+from gpt.config.model import OnUnknown
 from gpt.config.train import ESCAPES, Checkpoints, OnDevice, unescaped
 from gpt.devices import check_device, lists_gpu
 from gpt.errors import ConfigError, NumericsError
@@ -142,14 +142,7 @@ class CheckpointOptions(Options):
 class ReadingOptions(CheckpointOptions):
     """Which checkpoint reads a text, and how."""
 
-    unknown: Annotated[
-        Unknown,
-        option(
-            "Characters that the model does not know. fold: read a known one that "
-            "means the same, such as ’ for '; skip: as fold, and leave out the others; error: "
-            "refuse the text."
-        ),
-    ] = "fold"
+    unknown: OnUnknown = "fold"
     encoding: Annotated[
         str,
         option("Encoding of a file that is not UTF-8 and has no byte order mark, such as cp1252."),

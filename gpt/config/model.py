@@ -34,8 +34,6 @@ SQUARE, HEAD_STAGES, FINAL_STAGES, STAGES = map(
     get_args, (SquareStage, HeadStage, FinalStage, Stage)
 )
 
-NO_FEED_FORWARD = "this model has no feed-forward layers"
-
 #: Options that may differ between a model and the model whose weights it starts with.
 MAY_DIFFER_FROM_PARENT = ("dropout", "attention_dropout", "attention", "counting")
 LONGEST_CONTEXT = 2**20  # characters
@@ -253,8 +251,9 @@ Unknown = Literal["fold", "skip", "error"]
 OnUnknown = Annotated[
     Unknown,
     option(
-        "Characters that the model does not know: fold reads them as known ones with the "
-        "same meaning, skip also leaves out the others, error does neither."
+        "Characters that the model does not know. fold: read a known one that "
+        "means the same, such as ’ for '; skip: as fold, and leave out the others; error: "
+        "refuse the text."
     ),
 ]
 Truncate = Annotated[bool, option("If the text is longer than the context, use its end.")]
