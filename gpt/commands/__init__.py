@@ -58,7 +58,7 @@ GROUPS = {
         "perplexity.",
     },
     "Keep and share": {
-        "runs": "List the runs, show one run's losses and samples, or compare several.",
+        "runs": "List the runs, or show one run's losses and samples.",
         "live": "Write the model into one HTML file: type in it, and every head follows.",
         "import": "Make a run of a character model that nanoGPT has trained.",
         "export": "Write a model for other programs: a folder that Hugging Face's transformers "

@@ -26,7 +26,7 @@ from gpt.config.model import HEAD_STAGES
 if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
 
-Digits = Annotated[int, Meta(ge=0, le=9)]
+View = Literal["auto", "numbers", "heat", "top", "heads"]
 LIKELIEST = "of the head that adds most to what is likeliest next"
 
 
@@ -39,12 +39,9 @@ class AttnOptions(AttnConfig, DrawingOptions):
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
     query: Annotated[str | None, option("Rows A:B, or one.", "all")] = None
     key: Annotated[str | None, option("Columns A:B, or one.", "all")] = None
-    view: Annotated[
-        Literal["auto", "numbers", "heat", "top", "heads"],
-        option("heads: all heads, drawn small."),
-    ] = "auto"
+    view: Annotated[View, option("heads: all heads, drawn small.")] = "auto"
     top: Annotated[Count, option("Keys in a line of --view top.")] = 3
-    digits: Annotated[Digits, option("Digits after the point.")] = 2
+    digits: Annotated[int, Meta(ge=0, le=9), option("Digits after the point.")] = 2
     all: Annotated[bool, option("Name every check of the numbers, with its error.")] = False
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
@@ -87,7 +84,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
             select(attention, asked.layer or "all", asked.head or "all")  # checks the options
             glance = glance_at(attention, layer, head)
             page = live_page(model, attention.text, glance.layer, glance.head)
-        asked.write_text(page)
+        console.write(page, asked.path)
     if form == "text":
         note_on_counting(model)
     if asked.open and asked.path:
@@ -112,7 +109,6 @@ def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
         screen = asked.screen(asked.all)
         data = selection.draw(screen, asked.view, asked.digits, asked.top, glance).encode()
     else:
-        assert attention.model is not None
         data, warnings = selection.to_bytes(form, attention.model.origin, asked.ascii)
         for warning in warnings:
             console.say(f"warning: {warning}")

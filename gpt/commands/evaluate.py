@@ -9,7 +9,7 @@ from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import DeviceOptions, DrawingOptions, text_label
+from gpt.commands.shared import DeviceOptions, DrawingOptions
 from gpt.config import EvalConfig
 from gpt.config.train import Data
 from gpt.words import printable
@@ -36,15 +36,11 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
     characters = MOST_SCORED
     if asked.file is not None and os.path.isfile(asked.file):
         characters = os.path.getsize(asked.file)
-    model = reading.open()
-    model = model.on(reading.device_for(characters, model))
-    scorer = Scorer(model, asked.chars, reading.unknown, asked.data, console.say)
+    model = reading.open_on_device(characters=characters)
+    scorer = Scorer(model, asked.chars, reading.unknown, asked.data)
     if asked.file is None:
         evaluation = scorer.split()
     else:
         text = console.read_text(asked.file, encoding=reading.encoding)
-        evaluation = scorer.text(text, text_label(asked.file), printable(asked.file))
-    if output.json:
-        output.write_json(evaluation, model.origin)
-    else:
-        output.write_result(evaluation)
+        evaluation = scorer.text(text, console.text_name(asked.file), printable(asked.file))
+    output.write_result(evaluation, model.origin)

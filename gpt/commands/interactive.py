@@ -97,7 +97,7 @@ class Session:
     def _turn(self, typed: str) -> None:
         """Adds a typed line; the model continues the text, which is shown while it is written."""
         typed = unescaped(typed)
-        known = self.model.known_text(typed.removeprefix("+"), self.unknown, note=console.say)
+        known = self.model.known_text(typed.removeprefix("+"), self.unknown)
         if not typed:
             known = "" if self.settings.keep_stop else self.stopped or ""
         elif typed[0] in DIALOGUE and self.text and self.text[-1] != "\n":
@@ -119,7 +119,7 @@ class Session:
         start = self.turns[-1].start
         settings = replace(self.settings, seed=(seed_of(self.settings) + self.drawn) % 2**63)
         self.drawn += 1
-        stream = partial(self.model.stream, data=self.data, note=console.say)
+        stream = partial(self.model.stream, data=self.data)
         samples = stream(start, settings, self.stops)
         self.text = start
         interrupted = list[str]()
@@ -165,7 +165,7 @@ class Session:
                 turns = zip(self.turns, ends, strict=True)
                 written = [end[len(turn.start) :] for turn, end in turns]
                 refuse_if(not any(written), "the model has written nothing yet")
-                novelties = self.model.novelty(written, data=self.data, note=console.say)
+                novelties = self.model.novelty(written, data=self.data)
                 console.say(str(max(novelties, key=lambda novelty: len(novelty.longest))))
             case "help":
                 for typed, what in HELP.items():
@@ -215,27 +215,26 @@ class Session:
         set_ = [f"{name} {value}" for name, value in values.items() if value is not None]
         return " · ".join([*set_, *(f"stop {stop!r}" for stop in self.stops)])
 
+    def run(self) -> None:
+        """Reads lines from the terminal until the user ends the session; no error ends it."""
+        from prompt_toolkit import PromptSession
 
-def run_session(talk: Session, title: str) -> None:
-    """Reads lines from the terminal until the user ends the session; no error ends it."""
-    from prompt_toolkit import PromptSession
-
-    session = PromptSession[str]()
-    console.say(f"{title} · {talk.settings_text()}")
-    console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
-    if talk.text:
-        console.stream([talk.text])
-    going = True
-    while going:
-        raise_first_interrupt()
-        try:
-            going = talk.take(session.prompt("> "))
-        except EOFError:
-            going = False
-        except KeyboardInterrupt:
-            pass  # drops the line
-        except console.ReaderLeft:
-            raise
-        except Exception as error:  # an error that ended the session would lose the text
-            kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-            console.say_error(explain_error(error)[1] + kept)
+        terminal = PromptSession[str]()
+        console.say(f"{self.model.title} · {self.settings_text()}")
+        console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
+        if self.text:
+            console.stream([self.text])
+        going = True
+        while going:
+            raise_first_interrupt()
+            try:
+                going = self.take(terminal.prompt("> "))
+            except EOFError:
+                going = False
+            except KeyboardInterrupt:
+                pass  # drops the line
+            except console.ReaderLeft:
+                raise
+            except Exception as error:  # an error that ended the session would lose the text
+                kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
+                console.say_error(explain_error(error)[1] + kept)

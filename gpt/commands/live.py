@@ -39,8 +39,8 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
     if path == Path(NAME):
         default_page(NAME, "--output")
     text, model = source.given(reading.encoding), reading.open()
-    html = live_page(model, None if text is None else reading.known_text(model, text))
-    page.write_text(html)
+    html = live_page(model, None if text is None else model.known_text(text, reading.unknown))
+    console.write(html, page.path)
     if page.open and path:
         open_in_browser(path)
     elif path:

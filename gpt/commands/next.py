@@ -24,7 +24,4 @@ def command(
     model = reading.open_on_device()
     text = reading.text_for(model, source.given(reading.encoding))
     character = model.next(text, **only_fields(Shaping, vars(asked)))
-    if output.json:
-        output.write_json(character, {"text": text, **model.origin})
-    else:
-        output.write_result(character, asked.all)
+    output.write_result(character, {"text": text, **model.origin}, asked.all)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from msgspec import Meta
@@ -42,6 +42,8 @@ PANELS: Mapping[type, str] = {
 }
 #: Options that an environment variable can set as well.
 ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
+#: Options in a --config file that another typed option replaces -> the other.
+INSTEAD = {"steps": "minutes", "minutes": "steps"}
 SHORT = {"output": "-o", "interactive": "-i"}
 GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # click's names of the places where users set options
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
@@ -101,20 +103,11 @@ def argument(help: str, shown: str = "") -> Meta:
     return Meta(description=help, extra={"argument": True, "shown": shown})
 
 
-class Asked(NamedTuple):
-    """The options that the user has given, for a command that completes them itself: on the command
-    line, and in the --config file.
-
-    A command's parameter `Annotated[Asked, ModelConfig, TrainConfig]` has the options of these
-    classes; its value also has the options of the command's other parameters.
-    """
-
-    typed: dict[str, Any]
-    in_file: dict[str, Any]
-
-
 def make_callback(command: Callable[..., None]) -> Callable[..., None]:
-    """The function that Typer calls for a command: it makes an object of each option class."""
+    """The function that Typer calls for a command: it makes an object of each option class. For a
+    command that completes the options of classes itself, a parameter of the type
+    `Annotated[dict[str, Any], ModelConfig, TrainConfig]` gets those that the user has given.
+    """
     hints = get_type_hints(command, include_extras=True)
     del hints["return"]
     owners = classes_of_options(command)
@@ -129,14 +122,19 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
             for name, value in values.items()
             if (source := context.get_parameter_source(name)) and source.name in GIVEN
         }
-        in_file = read_config(config, options) if config else {}
+        asked = read_config(config, options) if config else {}
+        for name in typed:
+            asked.pop(INSTEAD.get(name, name), None)
+        asked |= typed
         arguments: dict[str, Any] = {}
         for name, hint in hints.items():
             if get_origin(hint) is Annotated:
-                arguments[name] = Asked(typed, in_file)
+                kinds = get_args(hint)[1:]
+                arguments[name] = {n: v for n, v in asked.items() if owners[n] in kinds}
             else:
-                arguments[name] = hint(**only_fields(hint, {**in_file, **typed}))
-        command(**arguments)
+                arguments[name] = hint(**only_fields(hint, asked))
+        with console.library_notes():
+            command(**arguments)
 
     parameters = [
         inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),

@@ -47,7 +47,7 @@ from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint, Run, check_free, discard_if_empty, new_run
 from gpt.training import ranks
 from gpt.training.events import Event, Sampled, Saved, check_tracker
-from gpt.vocabulary import Vocabulary
+from gpt.vocabulary import Vocabulary, log_note
 from gpt.words import printable
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ def begin_run(
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
         start = parent.stored if parent else None
+        _log_notes(plan)
         yield Start(plan, run, options.log, began, experts=experts, parent=start, recipe=recipe)
 
 
@@ -225,7 +226,17 @@ def resume_run(
         machine = Machine.measured(options.device)
         plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
+        _log_notes(plan)
         yield Start(plan, run, options.log, began, checkpoint)
+
+
+def _log_notes(plan: Plan) -> None:
+    """Logs what the user should know of the text and the plan; only the first rank does."""
+    if ranks.is_first():
+        for warning in plan.warnings:
+            log_note(f"warning: {warning}")
+        for note in plan.corpus.notes:
+            log_note(f"note: {note}")
 
 
 def train_and_record(trainer: Trainer) -> Iterator[Event]:

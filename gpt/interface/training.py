@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -25,12 +25,14 @@ from gpt.interface.trained import TrainedGPT, load
 from gpt.signals import stop_on_signals
 from gpt.storage.run import MANIFEST
 from gpt.vocabulary import log_note
+from gpt.words import one_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpt.interface.preparing import Start
-    from gpt.training.events import Event
+    from gpt.training.card import EventLines
+    from gpt.training.events import Event, Stopped
     from gpt.training.trainer import Trainer
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -71,8 +73,6 @@ def _begin(arguments: dict[str, Any]) -> AbstractContextManager[Start]:
     run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": _place(arguments)})
     corpus, text = arguments.get("corpus"), arguments.get("text")
     options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
-    is_last = options.get("split", "last") == "last"
-    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
     if text is None:
         return begin_run(run, options, Texts(corpus_names(corpus)))
     require(corpus is None, "text", "give either `corpus` or `text`")
@@ -149,21 +149,32 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
     with preparing as start:
         from tqdm import tqdm
 
-        for note in (*start.plan.corpus.notes, *start.plan.warnings):
-            log_note(f"note: {note}")
         trainer = start.trainer()
         done = trainer.manifest.progress
         hidden = not (arguments.get("progress", True) and _can_show())
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
-        with stop_on_signals(trainer.stop, "SIGINT"), bar:
-            for _ in show_bar(trainer, bar):
-                pass
+        train_to_end(trainer, bar, "SIGINT")
         step = trainer.manifest.step
         if trainer.manifest.progress < 1:
             log_note(f"note: stopped after step {step:,}; gpt.resume continues the run")
         elif done >= 1:
             log_note(f"note: the run is finished at step {step:,}; give `minutes` or `steps`")
     return load(start.run.path)
+
+
+def train_to_end(
+    trainer: Trainer, bar: tqdm[Any], *signals: str, lines: EventLines | None = None
+) -> Stopped:
+    """Trains until the end, or until one of these signals. lines: what to show above the bar."""
+    from gpt.training.events import Stopped
+
+    with stop_on_signals(trainer.stop, *signals), bar:
+        for event in show_bar(trainer, bar):
+            for line in lines.of(event) if lines else ():
+                with suppress(OSError):  # stderr is closed
+                    bar.write(one_line(line), file=sys.stderr)
+    assert isinstance(event, Stopped)
+    return event
 
 
 def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted, cut, label
+from gpt.words import counted, cut, label, to_json
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -75,7 +75,7 @@ class Writing:
     that the model cannot read are left out. holds: keep whole texts, which several samples of a
     prompt need. failures: Ctrl-C or a lack of memory, after which the texts end where they are, as
     they do if the caller adds to it; and an error for the lines that were left out. samples: the
-    complete texts, if they are kept. ended: see Sample.
+    complete texts, if they are kept. ended: see Sample. novelties: of each sample, once measured.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Writing:
         self._holds, self._shows_prompt = holds, shows_prompt
         self.failures = list[KeyboardInterrupt | GptxError]()
         self.samples, self.ended = list[Sample](), list[str]()
+        self.novelties = list[Novelty]()
 
     def pieces(self) -> Iterator[str]:
         """What to show: the samples, one after the other, while they grow."""
@@ -114,20 +115,34 @@ class Writing:
             if not self.ended:
                 raise self.failures[0]
 
-    def records(
-        self, about: Mapping[str, Any], novelties: Sequence[Novelty]
-    ) -> Iterator[dict[str, Any]]:
-        """A record of each sample, for programs. about: what made all of them. novelties: of each
-        sample, or none.
-        """
+    def measure(self, novelty: Callable[[Sequence[str]], list[Novelty]]) -> None:
+        """Measures how much the samples have copied; an error is one of the failures."""
+        try:
+            if "interrupted" not in self.ended:
+                self.novelties = novelty(self.samples)
+        except (KeyboardInterrupt, GptxError) as error:
+            self.failures.append(error)
+
+    def records(self, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """A record of each sample, for programs. about: what made all of them."""
         for number, sample in enumerate(self.samples):
             text = sample if self._shows_prompt else sample.new
             record = {"schema": SCHEMA, "sample": number, "text": text, **about}
             record |= {"prompt": sample[: sample.prompt], "ended": sample.ended}
-            if novelties:
-                start = len(text) - len(sample.new) + novelties[number].longest.start
-                record["novelty"] = {**novelties[number].numbers, "start": start}
+            if self.novelties:
+                novelty = self.novelties[number]
+                start = len(text) - len(sample.new) + novelty.longest.start
+                record["novelty"] = {**novelty.numbers, "start": start}
             yield record
+
+    def notes(self) -> Iterator[str]:
+        """What to say of each sample: its novelty, and whether only copies were left."""
+        for number, ended in enumerate(self.ended):
+            name = f"sample {number}: " if len(self.ended) > 1 else ""
+            if self.novelties:
+                yield f"{name}{self.novelties[number]}"
+            if ended == "copies":
+                yield name + ONLY_COPIES
 
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
         """The pieces of one prompt's samples. begin: what each shows of the prompt."""
@@ -188,6 +203,13 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
                 yield item
                 left, rounds = left - 1, 0
         seed = (seed + NEXT_SEED) % 2**63
+
+
+def item_lines(model: TrainedGPT, config: SampleConfig, data: Path, as_json: bool) -> Iterator[str]:
+    """New items as the text has them, or each as a record for programs. See new_items."""
+    for number, item in enumerate(new_items(model, config, data)):
+        record = {"schema": SCHEMA, "sample": number, "text": item, "seed": config.seed}
+        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.separator
 
 
 @dataclass(frozen=True)

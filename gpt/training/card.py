@@ -9,8 +9,8 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpt.config.fields import flag_of, with_flags
@@ -23,10 +23,12 @@ from gpt.storage.overview import (
     parent_facts,
 )
 from gpt.storage.run import Run, pinned_run
-from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
+from gpt.training.events import Evaluated, Event, Sampled
+from gpt.words import counted, cut, duration, first_few, layers_and_heads, measured_on, ordinal
 
 if TYPE_CHECKING:
     from gpt.training.plan import Plan
+    from gpt.training.trainer import Trainer
 
 SMALL = 200_000  # a text with fewer characters is small
 #: What to expect of a small text; losses are of one trial each (benchmarks/LOG.md).
@@ -34,6 +36,7 @@ SMALL_TEXT = (
     "expect words, not sentences; better: 4 × as much of the author (1.67 → 1.53), or "
     "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
+SLOWER = 1.5  # steps that take so many times as long as planned are named at once
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance
 #: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
 #: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
@@ -130,6 +133,42 @@ def slower_text(plan: Plan, slowdown: float) -> str:
     if plan.ends_by_time:
         return f"{begin} ends on time, but learns from less text"
     return f"{begin} takes about {duration(slowdown * plan.seconds_left)}"
+
+
+@dataclass
+class EventLines:
+    """What a training shows of its events, beside a bar. width: cells of a line. loss: of the last
+    evaluation.
+    """
+
+    trainer: Trainer
+    plan: Plan
+    width: int
+    loss: str = ""
+    stops: bool = False
+
+    def of(self, event: Event) -> Iterator[str]:
+        """The lines to show after an event."""
+        trainer = self.trainer
+        if trainer.stop_reason and not self.stops:
+            self.stops = True
+            saved = f"the steps after {trainer.saved_step or 0:,}"
+            yield f"saving, then ending; a second Ctrl-C ends at once, without {saved}"
+        if isinstance(event, Evaluated):
+            if not self.loss:
+                if trainer.counting.note:
+                    yield f"note: {trainer.counting.note}"
+                if trainer.timing.slowdown > SLOWER:
+                    yield slower_text(self.plan, trainer.timing.slowdown)
+                yield f"{'step':>7}  {'loss':>6}   the model writes"
+            self.loss = f"{event.val_loss:.3f}"
+        elif isinstance(event, Sampled):
+            yield sample_line(event.step, self.loss, event.text, self.width)
+
+
+def sample_line(step: int, loss: str, text: str, width: int) -> str:
+    """A step, its loss, and what the model writes after it, on one line."""
+    return cut(f"{step:>7,}  {loss:>6}   {' '.join(text.split())}", width)
 
 
 def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:
