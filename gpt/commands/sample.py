@@ -60,6 +60,8 @@ def command(
         refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
     characters = settings.length * settings.n * len(prompts)
     model = reading.open_on_device(characters=characters).prove()
+    if asked.novelty and model.recorded is None:
+        model.novelty([])  # raises an error, as the corpus is unknown
     if not asked.prompts:
         prompts = [model.known_text(text, reading.unknown)]
     stops = checked_stops(model, asked.stop)

@@ -57,7 +57,7 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
             "run, so its corpus is unknown; give its run with --run; or give a text",
         ),
         (
-            "sample --novelty --seed 1 --run {model}",
+            "sample --novelty --run {model}",
             3,
             "--novelty needs the corpus: {model} is a model file without its run, so "
             "its corpus is unknown; give its run with --run",
