@@ -185,13 +185,12 @@ def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
         print(lines.rstrip("\n"), file=sys.stderr, flush=True)
 
 
-def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> str:
+def read_text(path: str, encoding: str = "utf-8") -> str:
     """A file's text, or standard input's for "-", read as a training reads it: a byte order mark is
     left out, line ends become LF. Prints a note if the text is not UTF-8.
 
-    Raises TextError if it is unreadable, is not a text, is in another encoding, or has more than
-    `most` bytes; ConfigError for an unknown encoding. The start is checked first, as the rest may
-    never end.
+    Raises TextError if it is unreadable, is not a text, or is in another encoding; ConfigError for
+    an unknown encoding. The start is checked first, as the rest may never end.
     """
     from gpt.config.train import check_encoding
     from gpt.corpus import formats
@@ -201,12 +200,10 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(START)
             formats.check_start(data, path, encoding)
-            data += file.read() if most is None else file.read(most)
+            data += file.read()
     except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"cannot read {path}: {reason}") from None
-    if most is not None and len(data) > most:
-        raise TextError(f"{path} has more than {most:,} bytes")
     text, codec = formats.decode_text(data, path, encoding)
     if codec != formats.UTF_8:
         say(f"note: {text_name(path)}: read as {codec.upper()}")

@@ -30,7 +30,7 @@ from gpt.config.fields import (
     options_of,
     with_flags,
 )
-from gpt.config.train import DEFAULTS, LONGEST_FILE, from_toml
+from gpt.config.train import DEFAULTS, from_toml
 from gpt.errors import ConfigError, TextError
 from gpt.words import short_repr
 
@@ -202,7 +202,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     """
     where = f"--config {path}"
     try:
-        stored = from_toml(console.read_text(os.path.abspath(path), LONGEST_FILE), str(path))
+        stored = from_toml(console.read_text(os.path.abspath(path)), str(path))
     except TextError as error:
         raise ConfigError(f"--config: {error}") from None
     values = {}

@@ -306,9 +306,6 @@ def preset_values(
     return values
 
 
-LONGEST_FILE = 2**20  # characters
-
-
 def to_toml(values: Mapping[str, Any]) -> str:
     """Flat TOML, a line for each value that is not None, with its help as a comment."""
     options = {**options_of(RunConfig), **options_of(ModelConfig), **options_of(TrainConfig)}
