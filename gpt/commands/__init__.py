@@ -153,7 +153,6 @@ def main() -> None:
     """Runs the command in sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and exits with
     its exit code. An error is one line on stderr; GPTX_DEBUG=1 also shows the traceback.
     """
-    raise_first_interrupt()
     gc.set_threshold(COLLECT_AFTER)
     atexit.register(gc.freeze)  # at the end, Python need not look for unused cycles
     try:

@@ -211,12 +211,9 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
 
 
 @contextmanager
-def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
-    """Shows a bar after half a second, for work that reports the share that is done. `what`: the
-    name of the work.
-    """
-    name = f"{what} " if what else ""
-    layout = f"{name}{{percentage:3.0f}}%|{{bar}}| ETA {{remaining}}"
+def progress_bar(work: str) -> Iterator[Callable[[float], object]]:
+    """Shows a bar after half a second, for work that reports the share that is done."""
+    layout = f"{work} {{percentage:3.0f}}%|{{bar}}| ETA {{remaining}}"
     with bar(layout, total=1.0, delay=0.5) as shown:
         yield lambda share: shown.update(share - shown.n)
 

@@ -53,7 +53,7 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
     else:
         text = console.read_text(asked.file, encoding=reading.encoding)
         text, name = model.known_text(text, reading.unknown), console.text_name(asked.file)
-    with console.progress_bar() as done:
+    with console.progress_bar("measuring") as done:
         survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
     if form in ("text", "json"):
         replace(output, json=form == "json").write_result(survey, model.origin, asked.all)

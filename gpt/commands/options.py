@@ -167,9 +167,7 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     """A field of an option class as a parameter for Typer."""
     several = field.type == tuple[str, ...]
     default = None if several else field.default
-    shown = field.shown
-    if field.name in DEFAULTS:
-        shown = str(DEFAULTS[field.name])
+    shown = str(DEFAULTS[field.name]) if field.name in DEFAULTS else field.shown
     has_negative = kind in PANELS and field.type is bool
     hidden = default in (None, "") or (default is False and not has_negative)
     show_default = with_flags(shown) if shown else not hidden

@@ -244,9 +244,6 @@ DISTRIBUTION_OPTIONS = tuple(name for name in fields_of(Shaping) if name != "onl
 
 
 Ablation = Literal["mean", "zero", "resample"]
-#: What to do with characters that a model does not know. fold: replace those that mean the same as
-#: known ones (vocabulary.fold), fail for others; skip: as fold, but leave the others out; error:
-#: fail for all.
 Unknown = Literal["fold", "skip", "error"]
 OnUnknown = Annotated[
     Unknown,
