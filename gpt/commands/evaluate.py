@@ -12,7 +12,6 @@ from gpt.commands.options import argument
 from gpt.commands.shared import DeviceOptions, DrawingOptions
 from gpt.config import EvalConfig
 from gpt.config.train import Data
-from gpt.words import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +30,19 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
     Reads the text as training does, in windows one after the other; with --chars, each character
     has at least half a window of context.
     """
-    from gpt.interface.evaluating import MOST_SCORED, Scorer
+    from gpt.interface.evaluating import MOST_SCORED
 
     characters = MOST_SCORED
     if asked.file is not None and os.path.isfile(asked.file):
         characters = os.path.getsize(asked.file)
-    model = reading.open_on_device(characters=characters)
-    scorer = Scorer(model, asked.chars, reading.unknown, asked.data)
-    if asked.file is None:
-        evaluation = scorer.split()
-    else:
+    model, text = reading.open_on_device(characters=characters), None
+    if asked.file is not None:
         text = console.read_text(asked.file, encoding=reading.encoding)
-        evaluation = scorer.text(text, console.text_name(asked.file), printable(asked.file))
+    evaluation = model.eval(
+        text,
+        chars=asked.chars,
+        unknown=reading.unknown,
+        name=console.text_name(asked.file or ""),
+        data=asked.data,
+    )
     output.write_result(evaluation, model.origin)

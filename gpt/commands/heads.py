@@ -43,13 +43,11 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.vocabulary import log_note
-
     form: Form = output.form(get_args(Form))
     model = reading.open_on_device(asked.windows).prove()
     text: str | Ids
     if asked.file is None:
-        text, name = model.default_text(asked.data, log_note)
+        text, name = model.default_text(asked.data)
     else:
         text = console.read_text(asked.file, encoding=reading.encoding)
         text, name = model.known_text(text, reading.unknown), console.text_name(asked.file)

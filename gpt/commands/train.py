@@ -17,7 +17,7 @@ from gpt.config.fields import Options, option
 from gpt.devices import let_threads_sleep
 
 if TYPE_CHECKING:
-    from gpt.interface.preparing import Start
+    from gpt.interface.training import Start
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
 
@@ -53,11 +53,12 @@ def command(
     Defaults are those of --preset default on a CPU; "fitted": chosen to suit corpus and time.
     """
     let_threads_sleep()
-    from gpt.interface.preparing import Texts, begin_run, resume_run
+    from gpt.corpus.sources import Texts
+    from gpt.interface.training import begin_run, resume_run
     from gpt.storage.run import find_run
     from gpt.training import ranks
 
-    texts, progress = Texts(action.corpus, sys.stdin.buffer), console.progress_bar
+    texts, bar = Texts(action.corpus, sys.stdin.buffer), console.progress_bar("encoding")
     with ranks.one_report():
         if ranks.world_size() > 1:
             run = replace(run, device=ranks.join(run.device))  # type: ignore[arg-type]
@@ -65,9 +66,9 @@ def command(
             keeps = "a resumed run keeps its own weights; leave out --init-from or --resume"
             refuse_if(run.init_from is not None, f"--init-from: {keeps}")
             stored = find_run(run.checkpoints, run.run)
-            preparing = resume_run(stored, run, asked, texts, progress)
+            preparing = resume_run(stored, run, asked, texts, bar)
         else:
-            preparing = begin_run(run, asked, texts, progress, dry=action.dry_run)
+            preparing = begin_run(run, asked, texts, bar, dry=action.dry_run)
         with preparing as start:
             if ranks.is_first():
                 _show_plan(start, action, output.json)

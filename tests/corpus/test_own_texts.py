@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import keyword
 import random
@@ -18,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.corpus.batches import batch_starts, windows
-from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.corpus.corpus import Corpus, batch_starts, read_corpus, windows
 from gpt.corpus.doubts import doubts, losses_of_tenths
 from gpt.corpus.formats import note_of, separator_of
+from gpt.corpus.sources import Texts
 from gpt.errors import TextError
 from gpt.storage.manifest import Doubts
 from gpt.vocabulary import Vocabulary
@@ -41,7 +40,7 @@ def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
         path.write_text(content, newline="")
         names.append(str(path))
     config = TrainConfig(**options)  # type: ignore[arg-type]
-    return read_corpus(names, folder / "data", io.BytesIO(), config=config)
+    return read_corpus(Texts(names), folder / "data", config)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_a_name_that_is_no_text_is_answered_with_what_to_type(
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "a.csv").write_text(CSV)
     with pytest.raises(TextError, match=advice):
-        read_corpus([name], tmp_path / "data", io.BytesIO())
+        read_corpus(Texts([name]), tmp_path / "data", TrainConfig())
 
 
 @pytest.mark.parametrize(
@@ -151,9 +150,10 @@ def test_windows_begin_at_items_that_begin_near(
     text, size = separator.join(items), 6
     vocabulary = Vocabulary("ab-;")
     ids, between = vocabulary.encode(text), vocabulary.encode(separator)
+    train = TrainConfig(seed=seed, batch_size=5, window_order=order)
     for step in range(3):
-        plain, _ = windows(ids, batch_starts(ids, seed, step, 5, size, order), size)
-        starts_at_items = batch_starts(ids, seed, step, 5, size, order, between)
+        plain, _ = windows(ids, batch_starts(ids, train, step, size), size)
+        starts_at_items = batch_starts(ids, train, step, size, between)
         rows, targets = windows(ids, starts_at_items, size)
         assert np.array_equal(rows[:, 1:], targets[:, :-1])
         for before, row in zip(
