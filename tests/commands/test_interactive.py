@@ -231,7 +231,7 @@ def test_session_reads_lines_until_end_of_file(
 ) -> None:
     session(turns, "c\r/tempo\rdropped\x03/length 3\r\\nat\r\x04")
     out, err = capfd.readouterr()
-    assert err.startswith(f"{turns.model.title} · temperature 0.8 · length 5 · seed 7\n")
+    assert err.startswith(f"{turns.model.stored.title} · temperature 0.8 · length 5 · seed 7\n")
     assert "gptx: error: /tempo: no such command" in err
     assert out.startswith("the \n")
     assert turns.text.startswith("the c")
