@@ -53,7 +53,6 @@ EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 MOST_NAMED = 3  # files of a folder that a note names as not read
-SHOWN = 60  # characters of a name that an error shows
 
 #: The known text "repeats": words of random letters that are repeated. To predict them, a model
 #: must find the letter that followed the same letter before, so it learns a previous-character head
@@ -175,10 +174,6 @@ class Texts:
 
     def _named(self, name: str, data: Path, encoding: str) -> list[Source]:
         """The files with one name."""
-        if not name:
-            raise _unreadable(
-                name, "the name is empty; to train on all texts of this folder, give ."
-            )
         if name == "-":
             return [_piped(self.pipe, name, data, encoding)]
         try:
@@ -209,8 +204,7 @@ def _advice_on_absent(name: str) -> str:
 
 
 def _unreadable(name: str, why: str) -> TextError:
-    shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
-    return TextError(f"cannot read corpus {shown!r}: {why}")
+    return TextError(f"cannot read corpus {name!r}: {why}")
 
 
 @contextmanager

@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Job, Trainer
 
-SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 CONFIG = "config.toml"  # the file with the options of a run
 
@@ -247,7 +246,7 @@ def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[
     """The options that a known corpus sets; if a preset is given, only its split."""
     recipe = {name: value for name, value in texts.recipe.items() if name not in asked}
     if options.preset:
-        recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
+        recipe = {name: recipe[name] for name in ("split", "val_fraction") if name in recipe}
     if options.minutes is not None:
         recipe.pop("steps", None)
     return recipe

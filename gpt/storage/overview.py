@@ -274,12 +274,9 @@ class Runs(Result):
         return iter(self.runs)
 
     def __getitem__(self, which: str | SupportsIndex) -> Overview:
-        if not isinstance(which, str):
-            return self.runs[index(which)]
-        names = [run.name for run in self]
-        if which not in names:
-            raise KeyError(f"no run {which!r}; there are: {', '.join(names)}")
-        return self.runs[names.index(which)]
+        if isinstance(which, str):
+            return {run.name: run for run in self}[which]
+        return self.runs[index(which)]
 
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []

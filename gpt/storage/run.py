@@ -136,10 +136,6 @@ class Run:
             raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")
         return self._open(int(which))
 
-    def model(self, which: str | SupportsIndex = "best") -> StoredModel:
-        """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
-        return self.at(which).model()
-
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
 

@@ -64,7 +64,7 @@ def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(
 
 
 @pytest.mark.parametrize(
-    "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n"]
+    "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n", "[" * 10**4]
 )
 def test_plain_texts_and_programs_get_no_note(text: str) -> None:
     assert note_of(text) == separator_of(text[: 2**14]) == ""
@@ -89,6 +89,8 @@ def test_one_column_is_read_as_items(tmp_path: Path, content: str) -> None:
         (CSV + '7,"open', "text", r", line 62: broken CSV: unexpected end of data"),
         (CSV + "1,2,3\n", "text", r", line 62: broken CSV: 3 fields in place of 2"),
         (JSONL * 200 + "{", "text", r", line 6,001: broken JSON: "),
+        (JSONL * 200 + "[" * 10**5, "text", r", line 6,001: broken JSON: "),
+        (JSONL * 200 + r'{"text": "\ud800"}', "text", r", line 6,001: broken JSON: "),
         (JSONL * 200 + '{"text": 5}', "text", r", line 6,001: 'text' is no text: 5"),
         (TEXT, "text", r"has no columns: `column` reads CSV, TSV and JSON lines"),
     ],

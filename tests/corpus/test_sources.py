@@ -59,7 +59,7 @@ def test_files_keep_their_order_and_folders_are_sorted_without_hidden_files(text
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "the name is empty"),
+        ("", "no such file or folder"),
         ("a\0b", "null byte"),
         ("n" * 300, "File name too long"),
         (
