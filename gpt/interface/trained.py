@@ -112,7 +112,6 @@ class EvalCall(EvalConfig, _Question):
 
     name: Annotated[str, Meta()] = "the text"
     data: str | Path = "data"
-    note: Callable[[str], object] = log_note
 
 
 class TrainedGPT:
@@ -290,7 +289,6 @@ class TrainedGPT:
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
         data: Path = Path("data"),
-        note: Callable[[str], object] = log_note,
     ) -> Samples:
         """The new text of each of config.n samples, step by step; a list's begins at an item and
         ends with it. Raises TextError, OutOfMemory, ConfigError.
@@ -298,7 +296,7 @@ class TrainedGPT:
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        known, start = self.known_text(prompt, unknown, note=note), self.separator
+        known, start = self.known_text(prompt, unknown), self.separator
         if start:
             stop = stop or (start,)
         require_memory(self.config, config.n, len(prompt) + config.length)
@@ -352,21 +350,18 @@ class TrainedGPT:
         text: str,
         unknown: Unknown = "fold",
         truncate: bool = False,
-        note: Callable[[str], object] = log_note,
     ) -> str:
         """The text as the model reads it. truncate: only its end. Raises TextError."""
         reading = self.vocabulary.read(text, unknown)
         if truncate:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
-        return known_text(self.vocabulary, reading, note).text
+        return known_text(self.vocabulary, reading).text
 
-    def text_or_example(
-        self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
-    ) -> str:
+    def text_or_example(self, text: str | None, name: str = "text") -> str:
         """The text, or else the example of the model file, which a note quotes."""
         if text is None:
             text = self.stored.example()
-            note(f'no {name} given; from {self.excerpt_name}: "{text}"')
+            log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
 
     @takes(HeadsCall)
@@ -387,9 +382,7 @@ class TrainedGPT:
         name = name or f"a text of {len(ids):,} characters"
         return survey(self.reader, self.vocabulary, ids, call, name, call.done)
 
-    def default_text(
-        self, data: Path = Path("data"), note: Callable[[str], object] = log_note
-    ) -> tuple[Ids, str]:
+    def default_text(self, data: Path = Path("data")) -> tuple[Ids, str]:
         """The validation split, and its name; if the run or its corpus is missing, the excerpt in
         the model file, with a note.
         """
@@ -398,7 +391,7 @@ class TrainedGPT:
         try:
             return splits_of_run(self.name, self.recorded, data)[1], "the validation split"
         except TextError as error:
-            note(f"note: {error}; measuring on {self.excerpt_name}")
+            log_note(f"note: {error}; measuring on {self.excerpt_name}")
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
@@ -475,7 +468,7 @@ class TrainedGPT:
     @takes(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
         """How well the model predicts a text or, without one, the validation split of its run.
-        name: of the text, for the result. note: gets a warning if the model has learned some of it.
+        name: of the text, for the result. Logs a warning if the model has learned some of it.
         Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import evaluate_split, evaluate_text
@@ -489,7 +482,6 @@ class TrainedGPT:
         texts: Sequence[str],
         *,
         data: str | Path = "data",
-        note: Callable[[str], object] = log_note,
     ) -> list[Novelty]:
         """How much of each text the model copied from its training text; prompts do not count.
         Raises TextError if that text is missing.
@@ -501,7 +493,7 @@ class TrainedGPT:
             raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
         train, _ = splits_of_run(self.name, self.recorded, Path(data), "`novelty`")
         if len(train) > MOST:
-            note(f"note: searching for copies only in the first {MOST:,} characters")
+            log_note(f"note: searching for copies only in the first {MOST:,} characters")
         new = [text.new if isinstance(text, Sample) else text for text in texts]
         copies = longest_copies(new, train[:MOST], self.vocabulary)
         return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
