@@ -75,7 +75,10 @@ def test_a_file_is_written_whole_or_not_at_all(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     path = tmp_path / "out.txt"
+    console.write("older", path)
+    path.chmod(0o600)
     console.write("old", path)
+    assert path.stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left"):
         console.write("new", path)
