@@ -67,7 +67,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
         asked.stage not in HEAD_STAGES and asked.head not in (None, "all"),
         f"--stage {asked.stage}: combines all heads; leave out --head",
     )
-    typed, model = source.given(reading.encoding), reading.open_on_device()
+    typed, model = source.read(reading.encoding), reading.open_on_device()
     text = reading.text_for(model, typed, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
     if form != "html":

@@ -38,7 +38,7 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
     path = page.path
     if path == Path(NAME):
         default_page(NAME, "--output")
-    text, model = source.given(reading.encoding), reading.open()
+    text, model = source.read(reading.encoding), reading.open()
     html = live_page(model, None if text is None else model.known_text(text, reading.unknown))
     console.write(html, page.path)
     if page.open and path:

@@ -43,7 +43,7 @@ class TextOptions(Options):
     ] = None
     file: Annotated[Path | None, option("File with the text.")] = None
 
-    def given(self, encoding: str) -> str | None:
+    def read(self, encoding: str) -> str | None:
         """The text, if there is one. encoding: of a file. Raises ConfigError, TextError."""
         return one_text({"TEXT": self.text, "--file": self.file}, encoding)
 

@@ -30,7 +30,7 @@ def command(
 
     The parts are those of the GPT alone, without counting.
     """
-    text, model = source.given(reading.encoding), reading.open()
+    text, model = source.read(reading.encoding), reading.open()
     known = reading.text_for(model, text, asked.truncate)
     why = model.why(known, unknown=reading.unknown, **only_fields(WhyConfig, vars(asked)))
     output.write_result(why, {"text": known, **model.origin}, asked.all)
