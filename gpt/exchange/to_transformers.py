@@ -19,7 +19,7 @@ import numpy.typing as npt
 from gpt.config import ModelConfig, SampleConfig
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.layers import EPSILON, Array
+from gpt.reading.gpt import EPSILON, Array
 from gpt.storage import files
 from gpt.storage.run import MODEL
 from gpt.version import __version__

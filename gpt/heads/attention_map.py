@@ -22,8 +22,7 @@ from gpt.config.fields import require
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES, Stage
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader, Stages
 from gpt.show.result import Matrix, Result, csv_text, named_form, round_floats, to_json
 from gpt.storage import files
 from gpt.vocabulary import Ids

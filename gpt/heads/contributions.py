@@ -22,8 +22,7 @@ from gpt.characters import quoted
 from gpt.checks import Arrays, Check
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import job, measure_heads, name_heads
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import EPSILON, Array, centred
+from gpt.reading.gpt import EPSILON, Array, Reader, Stages, centred
 from gpt.show.result import signed_number
 
 Numbers = npt.NDArray[np.integer[Any]]

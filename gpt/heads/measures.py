@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.checks import Arrays
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.vocabulary import Ids
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text

@@ -25,8 +25,7 @@ from gpt.errors import TextError
 from gpt.heads.attention_map import require_fits
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.measures import head_name
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.show.result import Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary

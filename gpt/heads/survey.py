@@ -36,8 +36,7 @@ from gpt.heads.measures import (
     standard_errors,
 )
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import Hook, Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Hook, Reader
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.show.result import Column, Result, named_form, short_number, signed_number
 from gpt.storage import files

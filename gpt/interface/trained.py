@@ -40,16 +40,15 @@ from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
-    from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
+    from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts, Weights
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
     from gpt.model import GPT
-    from gpt.reading.layers import Array
+    from gpt.reading.gpt import Array
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
-    from gpt.reading.weights import Weights
     from gpt.reading.writing import Novelty, Passages, Sample
     from gpt.storage.overview import Curve, Runs
 
@@ -481,7 +480,7 @@ class TrainedGPT:
         """The weights by TransformerLens's names: weights["W_Q", layer, head]; weights.folded() has
         the norms folded into them.
         """
-        from gpt.reading.weights import Weights
+        from gpt.heads.activations import Weights
 
         return Weights.of(self.reader)
 
@@ -614,7 +613,7 @@ def try_torch(device: str) -> None:
 
 def open_on_device(stored: StoredModel, device: str) -> Device:
     """The model on a device. May raise any exception."""
-    from gpt.model.device import DeviceGPT
+    from gpt.model.gpt import DeviceGPT
     from gpt.training.checkpoint import load_gpt
 
     return DeviceGPT(load_gpt(stored, device), device)

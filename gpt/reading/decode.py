@@ -23,8 +23,7 @@ import numpy as np
 from gpt.config import ModelConfig
 from gpt.devices import available_memory, cores
 from gpt.errors import OutOfMemory
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import ACTIVATIONS, EPSILON, Array, centred
+from gpt.reading.gpt import ACTIVATIONS, EPSILON, Array, Reader, centred
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:

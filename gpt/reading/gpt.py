@@ -8,17 +8,27 @@ Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.checks import Arrays, read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
-from gpt.reading.layers import ACTIVATIONS, POSITIONS, Array, layer_norm, softmax
 from gpt.vocabulary import Ids
+
+Array = npt.NDArray[np.floating[Any]]
+Numbers = npt.NDArray[Any]  # real or complex
+EPSILON = 1e-5
+EDGE, FINE = 9, 64  # of the table of Φ: its last point, points per unit
+FIRST_ROWS = 512  # rows of the smallest table of positions
+MATRICES = 5  # of attention in memory: scores, scaled, masked, and two for the softmax
 
 #: A hook receives each stage as soon as it is computed: its name, its layer and its (B, …) array,
 #: which it may change in place; the forward pass continues with the changed array. The names are
@@ -29,6 +39,220 @@ Hook = Callable[[str, int, Array], Array]
 def no_hook(name: str, layer: int, array: Array) -> Array:
     """The hook that changes nothing."""
     return array
+
+
+def softmax(x: Array) -> Array:
+    """Softmax over the last axis; the largest value is subtracted first, so that nothing
+    overflows.
+    """
+    exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
+    total: Array = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / total
+
+
+def centred(x: Array) -> Array:
+    """(…, C) -> (…, C), minus the mean of each row."""
+    return x - x.mean(axis=-1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
+    """(…, C) -> (…, C), normalised by the norm of this name (Ba et al. 2016)."""
+    x = centred(x)
+    mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
+    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON)) * tensors[f"{name}.weight"]
+    bias = tensors.get(f"{name}.bias")
+    return normed if bias is None else normed + bias
+
+
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0, out=x)
+
+
+def _relu2(x: Array) -> Array:
+    np.maximum(x, 0, out=x)
+    return np.multiply(x, x, out=x)
+
+
+def _gelu(x: Array) -> Array:
+    """GELU in its tanh approximation (Hendrycks & Gimpel 2016)."""
+    inner: Array = x * x
+    inner *= 0.044715
+    inner += 1
+    inner *= x
+    inner *= (2 / np.pi) ** 0.5
+    np.tanh(inner, out=inner)
+    inner += 1
+    inner *= 0.5
+    x *= inner
+    return x
+
+
+def _gelu_erf(x: Array) -> Array:
+    """x·Φ(x), Φ the distribution function of N(0, 1) (Hendrycks & Gimpel 2016).
+
+    numpy has no erf: float64 uses `_cumulative`; float32 uses formula 7.1.26 of Abramowitz & Stegun
+    1964 for Φ(−|x|), whose error is less than 1e-7.
+    """
+    if x.dtype == np.float64:
+        rows = x.reshape(-1, x.shape[-1])  # one after the other, as their parts fit a core's cache
+        x *= np.array([_cumulative(row) for row in rows]).reshape(x.shape)
+        return x
+    size: Array = np.abs(x)
+    t = 1 / (1 + size * (0.3275911 * 0.5**0.5))
+    tail = t * 1.061405429
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        tail += coefficient
+        tail *= t
+    tail *= np.exp(size * size * -0.5)
+    tail *= size
+    tail *= 0.5
+    np.maximum(x, 0, out=x)
+    x -= tail
+    return x
+
+
+@cache
+def _tables() -> tuple[Array, Array, Array]:
+    """The points from −EDGE to EDGE in steps of 1/FINE, Φ and its derivative φ there."""
+    points = np.arange(-EDGE * FINE, EDGE * FINE + 1) / FINE
+    whole = (1 + np.array([math.erf(point / 2**0.5) for point in points])) / 2
+    return points, whole, np.exp(-points * points / 2) / (2 * np.pi) ** 0.5
+
+
+def _cumulative(x: Array) -> Array:
+    """Φ(x) in float64: its Taylor series of order 4 at the nearest point of a table. The error is
+    less than 1e-12.
+    """
+    x = np.clip(x, -EDGE, EDGE)
+    place = np.rint(np.nan_to_num(x) * FINE).astype(np.intp) + EDGE * FINE  # NaN stays NaN below
+    point, whole, slope = (table[place] for table in _tables())
+    d = x - point
+    series: Array = (point * point - 1) / 6 - (point * point - 3) * point * d / 24
+    series = 1 + d * (-point / 2 + d * series)
+    return whole + slope * d * series
+
+
+#: Each function overwrites its argument, (…, ffn_hidden), and returns it.
+Activation = Callable[[Array], Array]
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": _gelu,
+    "gelu_erf": _gelu_erf,
+    "relu": _relu,
+    "relu2": _relu2,
+}
+
+
+class Position:
+    """No positions; base of the other kinds. at: the positions of a method's arguments.
+
+    Constants are computed for the positions of a text, not for the whole context, because a small
+    file may declare a context of a million characters. Their tables have FIRST_ROWS rows, or the
+    power of two above the number that is needed, so that a growing text seldom needs another one.
+    """
+
+    def __init__(
+        self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
+    ) -> None:
+        self.config, self.tensors, self.dtype = config, tensors, dtype
+        self._kept = self._factors = np.empty(0)
+
+    def embed(self, x: Array, at: slice) -> Array:
+        """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
+        return x
+
+    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
+        """Two (B, H, T, D) -> two (B, H, T, D)"""
+        return queries, keys
+
+    def factors(self, end: int) -> Numbers:
+        """Factors by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
+
+        `end` rows or more of (2C,), or of (C,) complex if coordinates 2d and 2d + 1 form one
+        number.
+        """
+        factors = self._factors  # another thread may replace the attribute
+        if len(factors) < end:
+            rows = self._rows_for(end)
+            both = np.tile(self._turns(rows)[:, None], (1, 2, self.config.n_head))
+            both[:, 0] *= self.dtype.type(self.config.head_size**-0.5)
+            factors = self._factors = read_only(both.reshape(rows, -1))
+        return factors
+
+    def _turns(self, rows: int) -> Numbers:
+        """(rows, D), or (rows, D/2) complex: the factors of a head's coordinates in `rotate`."""
+        return np.ones((rows, self.config.head_size), self.dtype)
+
+    def _table(self, end: int) -> Array:
+        """The first `end` rows of this kind's constants; may have more rows."""
+        table = self._kept
+        if len(table) < end:
+            table = self._kept = read_only(self._rows(self._rows_for(end)))
+        return table
+
+    def _rows_for(self, end: int) -> int:
+        """How many rows to compute if `end` are needed."""
+        return min(self.config.block_size, max(FIRST_ROWS, 1 << end.bit_length()))
+
+    def _rows(self, rows: int) -> Array:
+        """Computes the first rows of this kind's constants."""
+        raise NotImplementedError
+
+
+class Learned(Position):
+    """A trained vector for each of the block_size positions, added (GPT-2)."""
+
+    def embed(self, x: Array, at: slice) -> Array:
+        added: Array = x + self.tensors["position.weight"][at]
+        return added
+
+
+class Sinusoidal(Position):
+    """Fixed sines and cosines, added (Vaswani et al. 2017)."""
+
+    def _rows(self, rows: int) -> Array:
+        columns = np.arange(self.config.n_embd)
+        rates = 10_000.0 ** (-(columns - columns % 2) / self.config.n_embd)
+        angles = np.outer(np.arange(rows), rates)  # (rows, C)
+        waves: Array = np.where(columns % 2, np.cos(angles), np.sin(angles))
+        return waves.astype(self.dtype)
+
+    def embed(self, x: Array, at: slice) -> Array:
+        added: Array = x + self._table(at.stop)[at]
+        return added
+
+
+class Rotary(Position):
+    """Rotates queries and keys by an angle that grows with the position (Su et al. 2021)."""
+
+    def _rows(self, rows: int) -> Array:
+        half = self.config.head_size // 2
+        angles = np.outer(np.arange(rows), 10_000.0 ** (-np.arange(half) / half))  # (rows, D/2)
+        return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(self.dtype)
+
+    def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
+        cosines, sines = self._table(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
+        return _turn(queries, cosines, sines), _turn(keys, cosines, sines)
+
+    def _turns(self, rows: int) -> Numbers:
+        turns = self._table(rows)[:rows]
+        return turns[:, 0] + 1j * turns[:, 1]
+
+
+def _turn(x: Array, cosines: Array, sines: Array) -> Array:
+    """(B, H, T, D): rotates coordinates 2d and 2d + 1 by each position's angles."""
+    even, odd = x[..., ::2], x[..., 1::2]
+    turned = np.empty_like(x)
+    turned[..., ::2] = even * cosines - odd * sines
+    turned[..., 1::2] = even * sines + odd * cosines
+    return turned
+
+
+POSITIONS: dict[str, type[Position]] = {
+    "none": Position,
+    "learned": Learned,
+    "sinusoidal": Sinusoidal,
+    "rotary": Rotary,
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +278,6 @@ class Stages(Arrays):
     def __repr__(self) -> str:
         heads, length, size = self.q.shape
         return f"<Stages of one layer: {length} characters, {heads} heads × {size}>"
-
-
-MATRICES = 5  # scores, scaled, masked, and two for the softmax
 
 
 class Reader:

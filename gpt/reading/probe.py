@@ -23,8 +23,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.devices import reason_of, report_failure
 from gpt.errors import CheckpointError, GptxError
-from gpt.reading.gpt import Hook, Reader, no_hook
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Hook, Reader, no_hook
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 

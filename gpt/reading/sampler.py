@@ -28,7 +28,7 @@ import numpy.typing as npt
 from gpt.config import ModelConfig, SampleConfig, Shaping
 from gpt.config.fields import require
 from gpt.config.sample import seed_of
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:

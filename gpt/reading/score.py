@@ -22,8 +22,7 @@ from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.show.result import Column, Passage, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import bits, counted

@@ -11,8 +11,7 @@ import torch
 from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
-from gpt.counting.baseline import HeldOut
-from gpt.counting.gate import Predict
+from gpt.counting.baseline import HeldOut, Predict
 from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
 from gpt.storage.run import Run, new_run

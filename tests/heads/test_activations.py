@@ -15,8 +15,7 @@ from gpt.config.model import HEAD_STAGES
 from gpt.errors import TextError
 from gpt.heads.activations import ActivationPlan, Activations, stage_shapes
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import ACTIVATIONS
+from gpt.reading.gpt import ACTIVATIONS, Reader, Stages
 
 ALL = tuple(stage_shapes(random_reader().config, 1))
 T = 8

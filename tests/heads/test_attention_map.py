@@ -18,8 +18,7 @@ from gpt.errors import TextError
 from gpt.heads.activations import stage_shapes
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader, Stages
 from gpt.vocabulary import Ids
 
 SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32 = (

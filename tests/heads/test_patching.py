@@ -20,8 +20,7 @@ from gpt.heads.survey import ablate, other_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import surprisals
 
 T = 8

@@ -10,7 +10,7 @@ import torch
 from conftest import TEXT, On
 
 from gpt.interface.trained import TrainedGPT
-from gpt.model.device import DeviceGPT
+from gpt.model.gpt import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.storage.run import Checkpoint
 from gpt.training.checkpoint import load_gpt

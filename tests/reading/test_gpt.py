@@ -15,8 +15,7 @@ from random_models import random_reader
 
 from gpt.config.model import Position
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import ACTIVATIONS, layer_norm, softmax
+from gpt.reading.gpt import ACTIVATIONS, Reader, layer_norm, softmax
 
 BLOCK = 8
 

@@ -17,8 +17,7 @@ from random_models import random_reader
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import (
     Samples,
     StopFilter,

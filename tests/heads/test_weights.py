@@ -13,9 +13,9 @@ from torch import Tensor
 from variants import VARIANTS, name_of, random_weights, torch_model
 
 from gpt.config import ModelConfig
+from gpt.heads.activations import Weights
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
-from gpt.reading.weights import Weights
 from gpt.storage.run import Checkpoint
 
 CURVES: dict[str, Callable[[Tensor], Tensor]] = {
