@@ -93,7 +93,7 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
     def answers(number: int) -> tuple[Any, ...]:
         text = TEXT[number : number + 12]
         weights = trained.attn(text)["weights", 1, 0]
-        score = trained.eval(TEXT).score
+        score = trained.eval(TEXT)
         return trained.sample(text, length=40, seed=number), weights.tolist(), score
 
     expected = [answers(number) for number in range(12)]
@@ -165,7 +165,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(
 def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. the cat"
     ids = trained.vocabulary.encode(text)
-    assert trained.eval(ids).score == trained.eval(text).score
+    assert trained.eval(ids).nats == trained.eval(text).nats
     assert trained.heads(ids, name="it").measured == "1 window of 16 characters of it"
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     assert "back" in trained.heads(text).to_numpy()

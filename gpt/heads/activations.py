@@ -1,5 +1,5 @@
 """Every stage that a model computes for many texts, as named arrays; stages can be replaced. And a
-model's weights by the names of TransformerLens, as stored or with the norms folded in.
+model's weights by the names of TransformerLens.
 
 A forward pass takes some texts at a time, and only requested stages are kept. Texts of different
 lengths are padded on the right, which no earlier position reads.
@@ -46,9 +46,6 @@ _WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # outside layers
 #: A module that is a table -> its name; a module that is a norm -> the start of its weights' names.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
-#: A module that reads the stream, with its sublayer -> its norm; modules that write to the stream.
-_READS = {"attention.qkv": "norm1", "feed_forward.up": "norm2", "lm_head": "norm"}
-_WRITES = (*_TABLES, "proj", "down")
 
 
 def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
@@ -307,41 +304,6 @@ class Weights(Arrays):
         tensors["lm_head.weight"] = reader.tensors[f"{reader.output}.weight"]
         return cls(config, tensors)
 
-    def folded(self) -> Weights:
-        """The same model, but each norm is x / √(mean(x²) + 1e-5), without gain and shift.
-
-        A norm's gain is multiplied into the matrices that read it, and its shift becomes a bias
-        (b_U is new). Matrices that write to the stream are centred, so that its mean is 0 and no
-        norm has to subtract it; matrices that read it are centred, too, like TransformerLens's
-        fold_ln and center_writing_weights. W_U is not centred over characters, so logits do not
-        change. Computed in float64, rounded once.
-        """
-        folded = dict[str, Array]()
-        for name, stored in self.tensors.items():
-            place, _, kind = name.rpartition(".")
-            module = place.rpartition(".")[2]
-            if kind == "bias" or module in _NORMS:
-                continue
-            weight, bias = self._exact(name), self._exact(f"{place}.bias", len(stored))
-            shift = ""  # the name of the norm's bias, if the module reads a norm
-            if module in _WRITES:
-                axis = -1 if module in _TABLES else 0
-                weight, bias = _centred(weight, axis), _centred(bias, 0)
-            else:
-                norm = _norm_before(place)
-                shift = f"{norm}.bias"
-                bias += weight @ self._exact(shift, self.config.n_embd)
-                gain = self._exact(f"{norm}.weight", self.config.n_embd, 1)
-                weight = _centred(weight * gain, 1)
-            folded[name] = weight.astype(stored.dtype)
-            if {f"{place}.bias", shift} & self.tensors.keys():
-                folded[f"{place}.bias"] = bias.astype(stored.dtype)
-        return Weights(self.config, folded)
-
-    def _exact(self, name: str, size: int = 0, missing: float = 0) -> Array:
-        """A tensor in float64; if the model does not have it, `size` times the value `missing`."""
-        return np.array(self.tensors.get(name, np.full(size, missing)), np.float64)
-
     @cached_property
     def _views(self) -> dict[str, list[Array]]:
         """Name -> the arrays of all layers, or the one array outside layers."""
@@ -386,17 +348,6 @@ class Weights(Arrays):
     def __repr__(self) -> str:
         names = ", ".join(self)
         return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {names}>"
-
-
-def _centred(x: Array, axis: int) -> Array:
-    """x minus its mean along an axis."""
-    return x - x.mean(axis, keepdims=True)  # type: ignore[no-any-return]
-
-
-def _norm_before(place: str) -> str:
-    """The norm whose output a module reads: "blocks.1.attention.qkv" -> "blocks.1.norm1"."""
-    module = next(module for module in _READS if place.endswith(module))
-    return place.removesuffix(module) + _READS[module]
 
 
 def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:

@@ -120,7 +120,9 @@ class Scorer:
         measured = loss.nats, loss.characters, loss.characters
         facts["counting"] = manifest and counting_record(manifest, measured)
         to_beat = compared_with_counting(manifest, measured) if manifest else ""
-        return Evaluation(name, loss, facts, surprisals=surprisals, to_beat=to_beat)
+        return Evaluation(
+            **vars(loss), name=name, about=facts, surprisals=surprisals, to_beat=to_beat
+        )
 
 
 def _part_of(name: str, share: float) -> str:

@@ -40,7 +40,7 @@ from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
-    from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts, Weights
+    from gpt.heads.activations import Activations, Patch, Texts, Weights
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
@@ -253,7 +253,7 @@ class TrainedGPT:
 
         reader = self.reader
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
-        return Decoders(first, first.make_twin)
+        return Decoders(first)
 
     if TYPE_CHECKING:
 
@@ -315,7 +315,16 @@ class TrainedGPT:
         require_memory(self.config, config.n, len(prompt) + config.length)
         copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
-        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies, start)
+        return Samples(
+            decoding,
+            self.vocabulary,
+            known,
+            config,
+            stops=stop,
+            mixture=self.mixture,
+            copies=copies,
+            start=start,
+        )
 
     def _copies(self, most: int, data: Path) -> Passages:
         """The training text's passages of `most` + 1 characters. Raises TextError."""
@@ -451,7 +460,12 @@ class TrainedGPT:
         Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory.
         """
-        return self._plan(texts, names, layers, patch, unknown).read()
+        from gpt.heads.activations import ActivationPlan, pad_texts
+
+        if texts is None:
+            texts = self.text_or_example(None)
+        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
+        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths).read()
 
     def logits(
         self,
@@ -463,23 +477,11 @@ class TrainedGPT:
         """(N, T, vocab_size) logits after each character, of the GPT alone; see `activations`. Zero
         ablation of a head: run.logits(texts, patch={("context", layer, head): 0}).
         """
-        return self._plan(texts, "logits", None, patch, unknown).read()["logits"]
-
-    def _plan(
-        self, texts: Texts | None, names: Any, layers: Any, patch: Any, unknown: Unknown
-    ) -> ActivationPlan:
-        from gpt.heads.activations import ActivationPlan, pad_texts
-
-        if texts is None:
-            texts = self.text_or_example(None)
-        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
-        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths)
+        return self.activations(texts, "logits", patch=patch, unknown=unknown)["logits"]
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights by TransformerLens's names: weights["W_Q", layer, head]; weights.folded() has
-        the norms folded into them.
-        """
+        """The weights by TransformerLens's names: weights["W_Q", layer, head]."""
         from gpt.heads.activations import Weights
 
         return Weights.of(self.reader)

@@ -59,7 +59,7 @@ def test_the_loss_of_both_is_below_that_of_the_gpt(
 
 def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
     run, trainer, events = made
-    found = gpt.load(run.path).eval(np.asarray(trainer.val)).score
+    found = gpt.load(run.path).eval(np.asarray(trainer.val))
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
     assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
     assert found.counting is not None
@@ -121,6 +121,6 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
     trainer = Trainer(run, Job(corpus, options))
     list(trainer.events())
     assert trainer.counting.note == ""
-    found = gpt.load(run.path).eval("the mat sat on the cat. ").score
+    found = gpt.load(run.path).eval("the mat sat on the cat. ")
     assert found.gpt is not None
     assert found.nats < found.gpt

@@ -185,7 +185,7 @@ def test_each_sample_stops_by_itself() -> None:
     config = SampleConfig(length=60, n=4, temperature=4.0, seed=1)
 
     def texts(*stops: str) -> list[str]:
-        steps = Samples(decoding, vocabulary, "a", config, stops)
+        steps = Samples(decoding, vocabulary, "a", config, stops=stops)
         return ["".join(gained) for gained in zip(*steps, strict=True)]
 
     free = texts()
