@@ -265,7 +265,7 @@ class Selection(Result):
                         yield [*place, float(f"{value:.9g}")]
 
     def draw(
-        self, screen: Screen, view: View, digits: int, top: int, glance: Glance | None = None
+        self, screen: Screen, view: View, *, digits: int, top: int, glance: Glance | None = None
     ) -> str:
         """The matrices as text, with what they mean. glance: of the only head. The other arguments:
         see gpt.show.matrix.draw.
@@ -282,8 +282,17 @@ class Selection(Result):
         if glance:
             titles = [f"{name} · {glance.title}"]
             remarks.append(glance.hint)
-        checks, across = self.checked(), self.across
-        return matrix.draw(matrices, titles, remarks, checks, screen, view, across, digits, top)
+        return matrix.draw(
+            matrices,
+            titles,
+            remarks,
+            self.checked(),
+            screen,
+            view=view,
+            across=self.across,
+            digits=digits,
+            top=top,
+        )
 
     def to_bytes(
         self, form: FileForm, origin: Mapping[str, Any], ascii_only: bool = False
@@ -312,6 +321,7 @@ def select(
     layer: str = "0",
     head: str = "0",
     stage: DrawnStage = "weights",
+    *,
     query: str | None = None,
     key: str | None = None,
 ) -> Selection:

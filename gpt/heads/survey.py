@@ -257,6 +257,7 @@ def survey(
     vocabulary: Vocabulary,
     ids: Ids,
     options: HeadsConfig,
+    *,
     text: str = "a text",
     done: Done = lambda share: None,
 ) -> Survey:
@@ -309,16 +310,15 @@ def ablate(
     windows: Ids,
     how: Ablation,
     done: Done = lambda share: None,
-    seed: int = 0,
 ) -> Measure:
     """How much the loss of (N, T + 1) windows rises without each head, in nats per character, with
     paired standard errors over windows.
 
     how: the replacement of the head's output. mean: its mean over all characters of all windows.
-    resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
-    the window, the same for all heads. Raises TextError for resampling with a single window.
+    resample: its output in another window at the same position (Chan et al. 2022), the
+    same for all heads. Raises TextError for resampling with a single window.
     """
-    parts = _replacement_parts(reader, windows, how, seed)
+    parts = _replacement_parts(reader, windows, how)
     layers, heads = reader.config.n_layer, reader.config.n_head
     rises = np.zeros((len(windows), layers, heads))
     for layer, head in np.ndindex(layers, heads):
@@ -339,14 +339,14 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
     return _mean([_Part(reader, part, False) for part in _divided(windows, reader.config)])
 
 
-def other_windows(N: int, seed: int) -> Ids:
+def other_windows(N: int) -> Ids:
     """(N,) another window for each window, in a random order in which each occurs once.
 
     Raises TextError if N is 1.
     """
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
-    order = np.random.default_rng(seed).permutation(N)
+    order = np.random.default_rng(0).permutation(N)
     others = np.empty_like(order)
     others[order] = np.roll(order, 1)
     return others
@@ -358,9 +358,9 @@ def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
     return [windows[n : n + size] for n in range(0, len(windows), size)]
 
 
-def _replacement_parts(reader: Reader, windows: Ids, how: Ablation, seed: int) -> list[_Part]:
+def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Part]:
     """All windows in parts; each part knows what replaces the output of each head; see `ablate`."""
-    others = other_windows(len(windows), seed) if how == "resample" else None
+    others = other_windows(len(windows)) if how == "resample" else None
     parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
     ends = np.cumsum([len(part.ids) for part in parts])[:-1]
     for layer, mean in enumerate(_mean(parts)[:, :, None]):  # (H, 1, D)

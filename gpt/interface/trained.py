@@ -410,7 +410,7 @@ class TrainedGPT:
         else:
             ids = self.vocabulary.row_of(ids, "text")
         name = name or f"a text of {len(ids):,} characters"
-        return survey(self.reader, self.vocabulary, ids, call, name, call.done)
+        return survey(self.reader, self.vocabulary, ids, call, text=name, done=call.done)
 
     def default_text(
         self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None

@@ -146,15 +146,14 @@ class Position:
     """No positions; base of the other kinds. at: the positions of a method's arguments.
 
     Constants are computed for the positions of a text, not for the whole context, because a small
-    file may declare a context of a million characters. Their tables have FIRST_ROWS rows, or the
-    power of two above the number that is needed, so that a growing text seldom needs another one.
+    file may declare a context of a million characters.
     """
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
         self.config, self.tensors, self.dtype = config, tensors, dtype
-        self._kept = self._factors = np.empty(0)
+        self._factors: Numbers = np.empty(0)
 
     def embed(self, x: Array, at: slice) -> Array:
         """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
@@ -168,34 +167,20 @@ class Position:
         """Factors by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
 
         `end` rows or more of (2C,), or of (C,) complex if coordinates 2d and 2d + 1 form one
-        number.
+        number. There are FIRST_ROWS rows, or the power of two above `end`, so that a growing text
+        seldom needs another table.
         """
         factors = self._factors  # another thread may replace the attribute
         if len(factors) < end:
-            rows = self._rows_for(end)
-            both = np.tile(self._turns(rows)[:, None], (1, 2, self.config.n_head))
+            rows = min(self.config.block_size, max(FIRST_ROWS, 1 << end.bit_length()))
+            both = np.tile(self._turns(slice(0, rows))[:, None], (1, 2, self.config.n_head))
             both[:, 0] *= self.dtype.type(self.config.head_size**-0.5)
             factors = self._factors = read_only(both.reshape(rows, -1))
         return factors
 
-    def _turns(self, rows: int) -> Numbers:
-        """(rows, D), or (rows, D/2) complex: the factors of a head's coordinates in `rotate`."""
-        return np.ones((rows, self.config.head_size), self.dtype)
-
-    def _table(self, end: int) -> Array:
-        """The first `end` rows of this kind's constants; may have more rows."""
-        table = self._kept
-        if len(table) < end:
-            table = self._kept = read_only(self._rows(self._rows_for(end)))
-        return table
-
-    def _rows_for(self, end: int) -> int:
-        """How many rows to compute if `end` are needed."""
-        return min(self.config.block_size, max(FIRST_ROWS, 1 << end.bit_length()))
-
-    def _rows(self, rows: int) -> Array:
-        """Computes the first rows of this kind's constants."""
-        raise NotImplementedError
+    def _turns(self, at: slice) -> Numbers:
+        """(T, D), or (T, D/2) complex: the factors of a head's coordinates in `rotate`."""
+        return np.ones((at.stop - at.start, self.config.head_size), self.dtype)
 
 
 class Learned(Position):
@@ -209,33 +194,28 @@ class Learned(Position):
 class Sinusoidal(Position):
     """Fixed sines and cosines, added (Vaswani et al. 2017)."""
 
-    def _rows(self, rows: int) -> Array:
+    def embed(self, x: Array, at: slice) -> Array:
         columns = np.arange(self.config.n_embd)
         rates = 10_000.0 ** (-(columns - columns % 2) / self.config.n_embd)
-        angles = np.outer(np.arange(rows), rates)  # (rows, C)
-        waves: Array = np.where(columns % 2, np.cos(angles), np.sin(angles))
-        return waves.astype(self.dtype)
-
-    def embed(self, x: Array, at: slice) -> Array:
-        added: Array = x + self._table(at.stop)[at]
+        angles = np.outer(np.arange(at.start, at.stop), rates)  # (T, C)
+        waves = np.where(columns % 2, np.cos(angles), np.sin(angles))
+        added: Array = x + waves.astype(self.dtype)
         return added
 
 
 class Rotary(Position):
     """Rotates queries and keys by an angle that grows with the position (Su et al. 2021)."""
 
-    def _rows(self, rows: int) -> Array:
-        half = self.config.head_size // 2
-        angles = np.outer(np.arange(rows), 10_000.0 ** (-np.arange(half) / half))  # (rows, D/2)
-        return np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(self.dtype)
-
     def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
-        cosines, sines = self._table(at.stop)[at].swapaxes(0, 1)  # two (T, D/2)
-        return _turn(queries, cosines, sines), _turn(keys, cosines, sines)
+        turns = self._turns(at)
+        return _turn(queries, turns.real, turns.imag), _turn(keys, turns.real, turns.imag)
 
-    def _turns(self, rows: int) -> Numbers:
-        turns = self._table(rows)[:rows]
-        return turns[:, 0] + 1j * turns[:, 1]
+    def _turns(self, at: slice) -> Numbers:
+        half = self.config.head_size // 2
+        rates = 10_000.0 ** (-np.arange(half) / half)
+        angles = np.outer(np.arange(at.start, at.stop), rates)  # (T, D/2)
+        turns: Numbers = np.cos(angles).astype(self.dtype) + 1j * np.sin(angles).astype(self.dtype)
+        return turns
 
 
 def _turn(x: Array, cosines: Array, sines: Array) -> Array:
@@ -312,9 +292,7 @@ class Reader:
         return x
 
     def stages(self, ids: Ids) -> tuple[Stages, ...]:
-        """(T,) ids -> the stages of each layer. Raises ValueError for a batch."""
-        if ids.ndim != 1:
-            raise ValueError(f"ids: expected one text, (T,), not {ids.shape}")
+        """(T,) ids -> the stages of each layer."""
         x, layers = self.embed(ids[None]), list[Stages]()
         for layer in range(self.config.n_layer):
             batch = self.block(x, layer)

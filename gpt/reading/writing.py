@@ -279,18 +279,18 @@ class Passages:
         parts = [chunk for _, chunk in hashes.chunks(length)]
         self._known = np.concatenate([*parts, np.array([2**64 - 1], np.uint64)])
         self._known.sort()
-        self._powers = _power(BASE, np.arange(1, length + 1)) if parts else None
+        self._powers = _power(BASE, np.arange(1, length + 1))
 
     def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
         """(kinds,) whether each id, written after these, would complete a passage."""
         begin = len(text) - self.length + 1
-        if self._powers is None or begin < 0:
+        if begin < 0:
             return np.zeros(kinds, bool)
         before = np.array(text[begin:], np.uint64) + np.uint64(1)
         ids = np.arange(1, kinds + 1, dtype=np.uint64)
         hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
-        found: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
-        return found
+        completes: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
+        return completes
 
 
 class _Hashes:

@@ -33,8 +33,7 @@ class Column:
     """A column that people see.
 
     field: the row's field. write: its value as text; None becomes an empty cell. bar: the value, in
-    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken. all: only
-    the long form has this column.
+    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken.
     """
 
     field: str
@@ -42,7 +41,6 @@ class Column:
     write: Callable[[Any], str] = str
     bar: bool = False
     right: bool = False
-    all: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class Result:
 
     def columns(self, all: bool = False) -> Sequence[Column]:
         """What people see of each row."""
-        return [column for column in self.COLUMNS if all or not column.all]
+        return self.COLUMNS
 
     def shown(self, all: bool = False) -> Sequence[Any]:
         """The rows that people see; dataclasses, or mappings with the names of COLUMNS."""

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -395,14 +396,12 @@ def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
 
 def shade_style(value: float) -> Style:
     """The colour of a value in 0 … 1; larger values look like 1."""
-    return _SHADES[max(0, min(99, int(value * 100)))]
+    return _shade(max(0, min(99, int(value * 100))) / 99)
 
 
+@cache
 def _shade(value: float) -> Style:
     places = np.linspace(0, 1, len(RAMP))
     red, green, blue = (round(np.interp(value, places, part)) for part in zip(*RAMP, strict=True))
     ink = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#ffffff"
     return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)
-
-
-_SHADES = [_shade(value / 99) for value in range(100)]

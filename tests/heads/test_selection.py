@@ -94,7 +94,7 @@ def test_an_invalid_value_is_refused_by_the_name_of_its_option(
 
 
 def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = ":") -> Selection:
-    return select(attention, "all", "all", stage, query, key)  # type: ignore[arg-type]
+    return select(attention, "all", "all", stage, query=query, key=key)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("query", "key"), [(":", ":"), ("2:5", "1:6")])

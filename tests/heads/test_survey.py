@@ -128,9 +128,8 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
     assert np.array_equal(others, np.zeros(6))  # rows of W_O are zero: no difference at all
     assert measure.values[EVEN] == measure.errors[EVEN] == 0
     assert (measure.errors[INDUCTION] > 0, measure.windows, measure.uniform) == (True, 8, 0.0)
-    again, other = (ablate(hand_built(), repeated, how, seed=seed) for seed in (0, 1))
+    again = ablate(hand_built(), repeated, how)
     assert np.array_equal(again.values, measure.values)
-    assert np.array_equal(other.values, measure.values) == (how != "resample")
 
 
 def test_windows_read_at_once_and_cores_change_nothing(

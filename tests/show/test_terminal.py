@@ -44,8 +44,11 @@ class Example(Result):
         Column("name", "name"),
         Column("share", "weight there", short_number, bar=True),
         Column("number", "loss without it", signed_number, right=True),
-        Column("number", "all digits", lambda value: f"{value:.6f}", right=True, all=True),
     )
+
+    def columns(self, all: bool = False) -> Sequence[Column]:
+        digits = Column("number", "all digits", lambda value: f"{value:.6f}", right=True)
+        return (*self.COLUMNS, digits) if all else self.COLUMNS
 
     @property
     def title(self) -> str:
