@@ -95,8 +95,7 @@ def command(
     stream = partial(model.stream, unknown=reading.unknown, data=asked.data, note=console.say)
     begin = partial(stream, config=settings, stop=stops)
     waits = output.json or output.path is not None
-    holds = waits or asked.novelty or settings.n > 1
-    writing = Writing(begin, prompts, asked.prompts, holds, shows_prompt=not asked.no_prompt)
+    writing = Writing(begin, prompts, asked.prompts, shows_prompt=not asked.no_prompt)
     if output.path:
         console.check_writable(output.path)
     if waits:
@@ -104,7 +103,8 @@ def command(
     else:
         console.stream(writing.pieces())
     novelties: list[Novelty] = []
-    if asked.novelty and "interrupted" not in writing.ended:
+    interrupted = any(sample.ended == "interrupted" for sample in writing.samples)
+    if asked.novelty and not interrupted:
         try:
             novelties = model.novelty(writing.samples, data=asked.data, note=console.say)
         except GptxError as error:
@@ -115,11 +115,11 @@ def command(
         console.write_json(*writing.records(about, novelties), output=output.path)
     elif output.path:
         output.write_text(text.removesuffix("\n") + "\n")
-    for number, ended in enumerate(writing.ended):
-        name = f"sample {number}: " if len(writing.ended) > 1 else ""
+    for number, sample in enumerate(writing.samples):
+        name = f"sample {number}: " if len(writing.samples) > 1 else ""
         if novelties and not output.json:
             console.say(f"{name}{novelties[number]}")
-        if ended == "copies":
+        if sample.ended == "copies":
             console.say(name + ONLY_COPIES)
     if writing.failures:
         raise writing.failures[0]

@@ -111,10 +111,7 @@ class AttentionMap(Arrays, Result):
         sizes = layers_and_heads(len(self.layers), self.heads)
         return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
 
-    def checked(self) -> tuple[Check, ...]:
-        return self.checks_of()
-
-    def checks_of(self, stage: str = "weights") -> tuple[Check, ...]:
+    def checked(self, stage: str = "weights") -> tuple[Check, ...]:
         """The checks, among them how far a stage is from the same computation in float64."""
         first, *others = self.checks
         return first, Check("the same in float64", self.rounding[stage]), *others
@@ -198,7 +195,7 @@ class Selection(Result):
         return f"{self.stage} of “{self.attention.text}”"
 
     def checked(self) -> tuple[Check, ...]:
-        return self.attention.checks_of(self.stage)
+        return self.attention.checked(self.stage)
 
     @property
     def square(self) -> bool:

@@ -73,10 +73,9 @@ class Writing:
     """Writes the samples of one prompt after another.
 
     stream: begins the samples of a prompt. file: the prompts are its lines; empty ones and those
-    that the model cannot read are left out. holds: keep whole texts, which several samples of a
-    prompt need. failures: Ctrl-C or a lack of memory, after which the texts end where they are, as
-    they do if the caller adds to it; and an error for the lines that were left out. samples: the
-    complete texts, if they are kept. ended: see Sample.
+    that the model cannot read are left out. failures: Ctrl-C or a lack of memory, after which the
+    texts end where they are, as they do if the caller adds to it; and an error for the lines that
+    were left out. samples: the complete texts.
     """
 
     def __init__(
@@ -84,13 +83,13 @@ class Writing:
         stream: Callable[[str], Samples],
         prompts: Sequence[str],
         file: Path | None = None,
-        holds: bool = True,
+        *,
         shows_prompt: bool = True,
     ) -> None:
         self._stream, self._prompts, self._file = stream, prompts, file
-        self._holds, self._shows_prompt = holds, shows_prompt
+        self._shows_prompt = shows_prompt
         self.failures = list[KeyboardInterrupt | GptxError]()
-        self.samples, self.ended = list[Sample](), list[str]()
+        self.samples = list[Sample]()
 
     def pieces(self) -> Iterator[str]:
         """What to show: the samples, one after the other, while they grow."""
@@ -108,11 +107,11 @@ class Writing:
                 wrong.append(f"line {number}: {error}")
                 continue
             begin = samples.prompt if self._shows_prompt else ""
-            yield (DIVIDER if self.ended else "") + begin
+            yield (DIVIDER if self.samples else "") + begin
             yield from self._written(samples, begin)
         if wrong:
             self.failures.append(TextError(f"{self._file}: {'; '.join(wrong)}"))
-            if not self.ended:
+            if not self.samples:
                 raise self.failures[0]
 
     def records(
@@ -140,9 +139,8 @@ class Writing:
 
         try:
             for gained in samples:
-                if self._holds:
-                    for text, more in zip(held, gained, strict=True):
-                        text.write(more)
+                for text, more in zip(held, gained, strict=True):
+                    text.write(more)
                 yield gained[growing]
                 if self.failures:
                     break
@@ -155,10 +153,8 @@ class Writing:
         for number, ended in enumerate(samples.ended):
             if self.failures and ended == "length":
                 ended = "interrupted"
-            self.ended.append(ended)
-            if self._holds:
-                new = held[number].getvalue()
-                self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
+            new = held[number].getvalue()
+            self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
 
 
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
 ROW_DIGITS = 9  # what float32 needs
 RECORD_DIGITS = 17  # what float64 needs
-UNSEEN = 4  # highest_late_value leaves out the first 1/UNSEEN of a curve
 
 
 @dataclass(frozen=True)
@@ -173,14 +172,6 @@ def values_of(row: Any) -> Mapping[str, Any]:
         return {field.name: getattr(row, field.name) for field in fields(row)}
     mapping: Mapping[str, Any] = row
     return mapping
-
-
-def highest_late_value(lines: Sequence[Line]) -> float:
-    """The highest y after the first quarter: drawings end there, because the first losses would
-    hide later differences.
-    """
-    last = max(x for line in lines for x, _ in line.points)
-    return max(y for line in lines for x, y in line.points if x >= last / UNSEEN)
 
 
 def short_number(value: float, digits: int = 2) -> str:

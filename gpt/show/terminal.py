@@ -31,7 +31,6 @@ from gpt.show.result import (
     Line,
     Passage,
     Result,
-    highest_late_value,
     short_number,
     values_of,
 )
@@ -321,22 +320,21 @@ def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
 
 def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
     """Lines as letters in a frame, the first one on top; then their names. Values before the first
-    quarter may lie above the frame.
+    quarter may lie above the frame, because they would hide later differences.
     """
-    high = highest_late_value(lines)
-    points = [[(x, y) for x, y in line.points] for line in lines]
-    low = min(y for line in points for _, y in line)
-    last = max(x for line in points for x, _ in line)
+    points = [point for line in lines for point in line.points]
+    last = max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for x, y in points if x >= last / 4)
     names = [short_number(high, 3), short_number(low, 3)]
     gutter = max(map(cell_len, names)) + 2
     across = max(8, min(screen.cells, WIDTH) - gutter)
     dot, edge = (".", "|") if screen.ascii else ("·", "│")
     grid = [[Text(" ")] * across for _ in range(HEIGHT)]
-    for number, (line, known) in reversed(list(enumerate(zip(lines, points, strict=True)))):
+    for number, line in reversed(list(enumerate(lines))):
         colour, letter = COLOURS[number % len(COLOURS)], screen.line(line.name)[:1] or dot
-        places = np.array([x for x, _ in known]) / max(last, 1) * (across - 1)
+        places = np.array([x for x, _ in line.points]) / max(last, 1) * (across - 1)
         columns = range(round(places[0]), round(places[-1]) + 1)
-        heights = np.interp(columns, places, [y for _, y in known])
+        heights = np.interp(columns, places, [y for _, y in line.points])
         for column, y in zip(columns, heights.tolist(), strict=True):
             if y <= high:
                 row = round((high - y) / (high - low) * (HEIGHT - 1)) if high > low else 0

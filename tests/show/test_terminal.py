@@ -15,7 +15,6 @@ from gpt.show.result import (
     Line,
     Passage,
     Result,
-    highest_late_value,
     short_number,
     signed_number,
 )
@@ -164,10 +163,6 @@ def test_a_notebook_shows_the_same_and_escapes_html() -> None:
     assert "<script>" not in html
     assert "results of &lt;script&gt;" in html
     assert "−123,456.34" in html
-
-
-def test_drawings_leave_out_the_losses_of_the_beginning() -> None:
-    assert highest_late_value(Example().curves()) == 2.0
 
 
 @pytest.mark.parametrize(
