@@ -163,17 +163,12 @@ class _Weights:
     def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
-    def _norm(self, name: str) -> tuple[Array, Array]:
-        """A norm's weight, (C,), and bias, (C,) or one number, for streams of length 1."""
-        tensors, dtype = self._reader.tensors, self._reader.dtype
-        scale = dtype.type(self._reader.config.n_embd**0.5)
-        return tensors[f"{name}.weight"] * scale, tensors.get(f"{name}.bias", np.zeros(1, dtype))
-
     def _reads(self, name: str, norm: str) -> _Linear:
         """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
         weight, bias = self._reader.linear(name)
-        gain, shift = self._norm(norm)
-        if shift.any():
+        gain, shift = self._reader.linear(norm)
+        gain = gain * gain.dtype.type(len(gain) ** 0.5)  # for streams of length 1
+        if shift is not None:
             shift = weight @ shift
             bias = shift if bias is None else bias + shift
         return _Linear(np.ascontiguousarray((weight * gain).T), bias)

@@ -284,16 +284,36 @@ class Reader:
 
     def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
         """(B, T, C) -> the stages of one layer by the names of Stages, each (B, …)."""
-        x = hook("resid_pre", layer, x)
-        stages = self.attend(self.norm(x, f"blocks.{layer}.norm1"), layer, hook)
-        resid_mid = hook("resid_mid", layer, x + stages["proj"])
-        if self.config.feed_forward:
+        config, (B, T, C) = self.config, x.shape
+        matrix = B * config.n_head * T * T * self.dtype.itemsize  # in bytes
+        require_memory("attention over", T, lambda n: MATRICES * matrix * (n / T) ** 2)
+        stages = dict[str, Array]()
+
+        def keep(name: str, stage: Array) -> Array:
+            stages[name] = stage = hook(name, layer, stage)
+            return stage
+
+        x = keep("resid_pre", x)
+        packed = self.apply(self.norm(x, f"blocks.{layer}.norm1"), f"blocks.{layer}.attention.qkv")
+        by_head = packed.reshape(B, T, 3, config.n_head, config.head_size)
+        q, k, v = by_head.transpose(2, 0, 3, 1, 4)  # (B, H, T, D)
+        q, k = self.position.rotate(q, k, slice(0, T))
+        q, k, v = keep("q", q), keep("k", k), keep("v", v)
+        scores = keep("scores", q @ k.swapaxes(-2, -1))  # (B, H, T, T)
+        scaled = keep("scaled", scores * self.dtype.type(config.head_size**-0.5))
+        masked = np.where(np.tri(T, dtype=np.bool_), scaled, -np.inf)
+        masked = keep("masked", masked.astype(self.dtype, copy=False))
+        weights = keep("weights", softmax(masked))  # (B, H, T, T)
+        context = keep("context", weights @ v)  # (B, H, T, D)
+        concat = keep("concat", context.transpose(0, 2, 1, 3).reshape(B, T, C))
+        proj = keep("proj", self.apply(concat, f"blocks.{layer}.attention.proj"))
+        resid_mid = keep("resid_mid", x + proj)
+        if config.feed_forward:
             *_, down = self.feed_forward(resid_mid, layer, hook)
-            resid_post: Array = resid_mid + down
+            keep("resid_post", resid_mid + down)
         else:
-            resid_post = resid_mid.copy()  # a hook may write into it
-        resid_post = hook("resid_post", layer, resid_post)
-        return {"resid_pre": x, **stages, "resid_mid": resid_mid, "resid_post": resid_post}
+            keep("resid_post", resid_mid.copy())  # a hook may write into it
+        return stages
 
     def feed_forward(
         self, x: Array, layer: int, hook: Hook = no_hook
@@ -304,32 +324,6 @@ class Reader:
         hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
         out = hook("ffn_out", layer, self.apply(hidden, f"blocks.{layer}.feed_forward.down"))
         return normed, hidden, out
-
-    def attend(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
-        """(B, T, C), normalised -> the stages of one layer's attention from q to proj, each
-        (B, …).
-        """
-        B, T, C = x.shape
-        matrix = B * self.config.n_head * T * T * self.dtype.itemsize  # in bytes
-        require_memory("attention over", T, lambda n: MATRICES * matrix * (n / T) ** 2)
-        stages = dict[str, Array]()
-
-        def keep(name: str, stage: Array) -> Array:
-            stages[name] = stage = hook(name, layer, stage)
-            return stage
-
-        q, k, v = self.heads(x, layer)
-        q, k = self.position.rotate(q, k, slice(0, T))
-        q, k, v = keep("q", q), keep("k", k), keep("v", v)
-        scores = keep("scores", q @ k.swapaxes(-2, -1))  # (B, H, T, T)
-        scaled = keep("scaled", scores * self.dtype.type(self.config.head_size**-0.5))
-        masked = np.where(np.tri(T, dtype=np.bool_), scaled, -np.inf)
-        masked = keep("masked", masked.astype(self.dtype, copy=False))
-        weights = keep("weights", softmax(masked))  # (B, H, T, T)
-        context = keep("context", weights @ v)  # (B, H, T, D)
-        concat = keep("concat", context.transpose(0, 2, 1, 3).reshape(B, T, C))
-        keep("proj", self.apply(concat, f"blocks.{layer}.attention.proj"))
-        return stages
 
     def final_norm(self, x: Array, hook: Hook = no_hook) -> Array:
         """(B, T, C) -> (B, T, C): the last norm, before the logits."""
@@ -342,12 +336,6 @@ class Reader:
     def linear(self, name: str) -> tuple[Array, Array | None]:
         """The (rows, columns) weight of a linear layer and its (rows,) bias, if any."""
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
-
-    def heads(self, x: Array, layer: int) -> list[Array]:
-        """(B, T, C) -> queries, keys and values without positions, each (B, H, T, D)."""
-        packed = self.apply(x, f"blocks.{layer}.attention.qkv")
-        shape = 3, self.config.n_head, self.config.head_size
-        return [*packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)]
 
     def norm(self, x: Array, name: str) -> Array:
         """(…, C) -> (…, C), normalised by the norm of this name."""
