@@ -99,7 +99,6 @@ class HeldOut:
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Whether each place of the split is held out."""
         after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)

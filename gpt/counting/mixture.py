@@ -324,7 +324,6 @@ class Streams:
         return self._mixture.mixed(logits, chances)[0]
 
     def append(self, ids: Ids) -> None:
-        """Appends the (B,) characters that were drawn."""
         texts = zip(self._nodes, ids.tolist(), strict=True)
         self._nodes = [self._expert.advance(nodes, symbol) for nodes, symbol in texts]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -81,7 +80,6 @@ class Activations(Arrays, Result):
     lengths: npt.NDArray[np.int64]
 
     def to_numpy(self) -> dict[str, Array]:
-        """Name -> array."""
         return dict(self.arrays.items())
 
     def __getitem__(self, key: Key) -> Array:
@@ -158,7 +156,6 @@ class ActivationPlan:
         return Activations(arrays, self.layers, self.ids, self.lengths)
 
     def _change(self, key: Key, value: Any) -> _Change:
-        """Checks a replacement."""
         N, depth = len(self.ids), self.reader.config.n_layer
         place = parse_key(key, self._known, range(depth), len({*self.lengths}) == 1)
         if place.stage == "head_output":
@@ -290,35 +287,31 @@ class Weights(Arrays):
     """
 
     config: ModelConfig
-    tensors: dict[str, Array]
+    #: Name -> the arrays of all layers, or the one array outside layers.
+    views: Mapping[str, tuple[Array, ...]]
 
     @classmethod
     def of(cls, reader: Reader) -> Weights:
         """A reader's weights; a table that is used twice has both names."""
-        config = reader.config
+        config, views = reader.config, dict[str, tuple[Array, ...]]()
         tensors = {name: reader.tensors[name] for name in config.shapes()}
         if config.position == "sinusoidal":
             empty = np.zeros((1, config.block_size, config.n_embd), reader.dtype)
             added = reader.position.embed(empty, slice(0, config.block_size))[0]
             tensors["position.weight"] = added
         tensors["lm_head.weight"] = reader.tensors[f"{reader.output}.weight"]
-        return cls(config, tensors)
-
-    @cached_property
-    def _views(self) -> dict[str, list[Array]]:
-        """Name -> the arrays of all layers, or the one array outside layers."""
-        views: dict[str, list[Array]] = {}
-        for stored, tensor in self.tensors.items():
-            for name, view in _named(stored, tensor, self.config):
-                views.setdefault(name, []).append(read_only(view))
-        return views
+        for stored, tensor in tensors.items():
+            for name, view in _named(stored, tensor, config):
+                views[name] = (*views.get(name, ()), view)
+        return cls(config, views)
 
     def __getitem__(self, key: WeightKey) -> Array:
         entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
         name, layer, head = (*entries, None, None)[:3]
-        if name not in self._views:
+        if name not in self.views:
             raise ValueError(f"{name!r} is not one of {', '.join(self)}")
-        arrays, layered = self._views[name], not _WHOLE.fullmatch(name)
+        arrays: Sequence[Array] = self.views[name]
+        layered = not _WHOLE.fullmatch(name)
         if len(entries) > 3 or (layer is not None and not layered):
             allowed = f"({name!r}, layer, head)" if layered else f"{name!r}: it has no layers"
             raise ValueError(f"{key!r}: expected {allowed}")
@@ -335,14 +328,13 @@ class Weights(Arrays):
         return read_only(np.stack(arrays))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._views)
+        return iter(self.views)
 
     def keys(self) -> Iterable[str]:
         """The names, so that `dict(weights)` and `**weights` give name -> array."""
-        return self._views.keys()
+        return self.views.keys()
 
     def to_numpy(self) -> dict[str, Array]:
-        """Name -> array."""
         return {name: self[name] for name in self}
 
     def __repr__(self) -> str:

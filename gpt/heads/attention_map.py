@@ -124,12 +124,10 @@ class AttentionMap(Arrays, Result):
 
     @property
     def heads(self) -> int:
-        """The number of heads in each layer."""
         return len(self.layers[0].q)
 
     @property
     def stages(self) -> list[Stage]:
-        """The names of the stages, in the order of computation."""
         return [name for name in STAGES if name in vars(self.layers[0])]
 
     def __getitem__(self, key: Key) -> Array:

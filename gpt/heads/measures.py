@@ -92,7 +92,6 @@ class Measure(Arrays):
         return np.broadcast_to(self.uniform, self.values.shape)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """(L, H) values, errors and uniform values, by name."""
         columns: dict[str, npt.NDArray[Any]] = {
             self.name: self.values,
             f"{self.name}_error": self.errors,

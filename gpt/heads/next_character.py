@@ -135,7 +135,6 @@ class NextCharacter(Arrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each character, the likeliest first."""
         rows = []
         for token in self.order.tolist():
             row: dict[str, Any] = {"character": self.characters[token], "id": token}
@@ -210,7 +209,6 @@ def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
 
 
 def _option(name: str) -> str:
-    """ "top-k"."""
     return flag_of(name).removeprefix("--")
 
 
@@ -314,7 +312,6 @@ class Why(Arrays, Result):
         }
 
     def _sources(self, number: int) -> Array:
-        """What the characters or units of a part add."""
         return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
 
     def _reads(self, number: int, all: bool) -> str:

@@ -213,7 +213,6 @@ class Survey(Arrays, Result):
         ]
 
     def record(self) -> dict[str, Any]:
-        """What was measured, and what the measures are."""
         return {
             "text": self.text,
             "windows": self.windows,

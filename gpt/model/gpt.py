@@ -194,7 +194,7 @@ def _start_on_previous(
 
 
 class DeviceGPT:
-    """A GPT on a device. It decodes B streams at once; `start` fixes B."""
+    """A GPT on a device, as a probe.Device: it decodes B streams at once; `start` sets B."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
@@ -202,20 +202,17 @@ class DeviceGPT:
         self._cache = Cache(self.config, 0, self._device)
 
     def make_twin(self) -> DeviceGPT:
-        """The same weights with streams of their own."""
         twin = copy(self)
         twin._cache = Cache(self.config, 0, self._device)
         return twin
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of each text's next character."""
         if len(ids) != self._cache.keys.shape[1]:
             self._cache = Cache(self.config, len(ids), self._device)
         self._cache.at = slice(0)
         return self._continue(ids)
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to each text: (B,) ids -> (B, vocab_size) logits of the next character."""
         return self._continue(ids[:, None])
 
     @torch.inference_mode()
@@ -243,7 +240,6 @@ class DeviceGPT:
 
     @torch.inference_mode()
     def _continue(self, ids: Ids) -> Array:
-        """(B, n) next ids -> (B, vocab_size) logits."""
         end = self._cache.at.stop
         self._cache.at = slice(end, end + ids.shape[1])
         return _finite(self._as("fused")(self._tokens(ids), self._cache)[:, 0])

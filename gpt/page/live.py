@@ -227,7 +227,6 @@ def smallest_bits(stored: StoredModel) -> Bits:
 
 
 def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
-    """The tensors as the file stores them."""
     return {name: array.astype(f"<f{bits // 8}") for name, array in tensors.items()}
 
 
@@ -275,5 +274,4 @@ def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
 
 
 def in_base64(array: npt.NDArray[Any]) -> str:
-    """The array's bytes, row by row."""
     return base64.b64encode(np.ascontiguousarray(array).data).decode()

@@ -223,26 +223,23 @@ def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
 
 
 class ParallelDecoder:
-    """Decoders that run in parallel. `start` sets B and the number of decoders."""
+    """A sampler.Decoder of several that run in parallel. `start` sets how many."""
 
     def __init__(self, reader: Reader) -> None:
         self.config, self._decoders, self._shares = reader.config, [CachedDecoder(reader)], 1
 
     def make_twin(self) -> ParallelDecoder:
-        """Another decoder with the same weights and separate streams."""
         twin = copy(self)
         twin._decoders = [self._decoders[0].make_twin()]
         return twin
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._shares = max(1, min(len(ids) // LEAST_STREAMS, cores()))
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].make_twin())
         return self._each(lambda decoder, ids: decoder.start(ids), ids)
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
     def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:

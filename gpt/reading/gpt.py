@@ -35,7 +35,6 @@ Hook = Callable[[str, int, Array], Array]
 
 
 def no_hook(name: str, layer: int, array: Array) -> Array:
-    """The hook that changes nothing."""
     return array
 
 

@@ -90,7 +90,7 @@ class Device(Protocol):
 
 
 class DeviceReader(Reader):
-    """A reader and decoder on a device; numpy computes a pass with a hook, and float64.
+    """A reader and sampler.Decoder on a device; numpy computes a pass with a hook, and float64.
 
     Raises GptxError if the device fails.
     """
@@ -100,7 +100,6 @@ class DeviceReader(Reader):
         self._numpys, self._device = reader, device
 
     def make_twin(self) -> DeviceReader:
-        """The same model with streams of its own."""
         return DeviceReader(self._numpys, self._device.make_twin())
 
     def in_float64(self) -> Reader:
@@ -117,12 +116,10 @@ class DeviceReader(Reader):
             return self._device.block(x, layer)
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         with _explained():
             return self._device.start(ids)
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         with _explained():
             return self._device.step(ids)
 

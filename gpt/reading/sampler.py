@@ -40,7 +40,7 @@ Kept = npt.NDArray[np.bool_]
 
 
 class Decoder(Protocol):
-    """Continues B streams of ids."""
+    """Continues B streams of ids, in numpy or on a device. `start` begins new ones."""
 
     config: ModelConfig
 

@@ -177,7 +177,6 @@ class Evaluation(Score, Result):
         return facts
 
     def passage(self) -> Passage | None:
-        """The text, coloured by surprisal."""
         if self.surprisals is None:
             return None
         shades = bits(self.surprisals.nats) / FULL_COLOUR

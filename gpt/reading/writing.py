@@ -210,7 +210,6 @@ class Novelty:
     longest: Copy
 
     def __str__(self) -> str:
-        """The passage, and where it stands."""
         copy = self.longest
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
@@ -301,7 +300,6 @@ class _Hashes:
         np.cumsum(self._sums, out=self._sums)
 
     def count(self, length: int) -> int:
-        """The number of passages of this length."""
         return max(0, len(self.ids) - length + 1)
 
     def chunks(self, length: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:

@@ -182,7 +182,6 @@ class _Labels:
         self._missing = dict[str, None]()
 
     def __call__(self, character: str) -> str:
-        """The label of a character."""
         self.used[character] = None
         name = SPACE if character == " " else label(character, self._ascii_only)
         if self._ascii_only and character in NAMED:
@@ -199,7 +198,6 @@ class _Labels:
         return "".join(sign if ord(sign) in self._drawn else "□" for sign in text)
 
     def warnings(self) -> list[str]:
-        """A warning if no font draws some characters."""
         if not self._missing:
             return []
         names = first_few([label(character) for character in self._missing], 8, ", ")

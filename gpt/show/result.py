@@ -52,7 +52,6 @@ class Line:
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """The finite points."""
         return [(x, y) for x, y in zip(self.x, self.y, strict=True) if math.isfinite(y)]
 
 
@@ -167,7 +166,6 @@ class Result:
 
 
 def values_of(row: Any) -> Mapping[str, Any]:
-    """A row's fields by name."""
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     mapping: Mapping[str, Any] = row

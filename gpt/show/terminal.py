@@ -61,7 +61,6 @@ class Screen:
 
     @property
     def cells(self) -> int:
-        """The width as a number."""
         return UNLIMITED if self.width is None else max(1, self.width)
 
     @property
@@ -81,7 +80,6 @@ class Screen:
 
     @property
     def coloured(self) -> bool:
-        """Whether it shows colours."""
         console = self.console
         return console.color_system is not None and not console.no_color
 
@@ -91,7 +89,6 @@ class Screen:
 
 
 def draw(result: Result, screen: Screen) -> str:
-    """A result as lines of text."""
     return render(parts_of(result, screen), screen)
 
 
@@ -151,7 +148,6 @@ def render(parts: Iterable[RenderableType], screen: Screen) -> str:
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
-    """Writes parts to a console."""
     coloured = console.color_system is not None and not console.no_color
     segments: list[Segment] = []
     for part in parts:
