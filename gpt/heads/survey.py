@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import call
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from gpt.checks import Arrays
 from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores
 from gpt.errors import TextError
-from gpt.heads.attention_map import require_room
+from gpt.heads.attention_map import FigureForm, require_room
 from gpt.heads.measures import (
     RULE,
     Measure,
@@ -45,7 +44,6 @@ from gpt.words import counted
 
 MOST_SHOWN = 14  # heads in the short form
 SHORTEST = 3  # characters in a text: a query with two keys, and the next character
-FILE_FORMS = "svg", "png", "pdf", "csv", "json"
 Done = Callable[[float], object]  # called with the share of the work that is done
 
 #: What replaces a head's output in each case.
@@ -225,16 +223,12 @@ class Survey(Arrays, Result):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Writes a figure (.svg, .pdf, .png: bars of each head's weight on what it looks at, and
-        of the loss without it), or the rows (.csv, .json). Raises ConfigError for another ending
-        and without matplotlib, StorageError.
+        """Writes a figure (.svg, .pdf or .png): bars of each head's weight on what it looks at, and
+        of the loss without it. Raises ConfigError for another ending and without matplotlib,
+        StorageError.
         """
         target = Path(path)
-        form = named_form(target, FILE_FORMS)
-        if form in ("csv", "json"):
-            data = (self.to_csv() if form == "csv" else self.to_json()).encode()
-        else:
-            data = self.figure(form)
+        data = self.figure(named_form(target, get_args(FigureForm)))
         with files.storage_errors(f"write {target}"):
             target.write_bytes(data)
         return target
@@ -304,25 +298,20 @@ def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[A
     return np.stack([ids[start : start + length + 1] for start in starts])
 
 
-def ablate(
-    reader: Reader,
-    windows: Ids,
-    how: Ablation,
-    done: Done = lambda share: None,
-) -> Measure:
+def ablate(reader: Reader, windows: Ids, how: Ablation, done: Done = lambda share: None) -> Measure:
     """How much the loss of (N, T + 1) windows rises without each head, in nats per character, with
     paired standard errors over windows.
 
     how: the replacement of the head's output. mean: its mean over all characters of all windows.
-    resample: its output in another window at the same position (Chan et al. 2022), the
-    same for all heads. Raises TextError for resampling with a single window.
+    resample: its output in another window at the same position (Chan et al. 2022), the same
+    for all heads. Raises TextError for resampling with a single window.
     """
     parts = _replacement_parts(reader, windows, how)
     layers, heads = reader.config.n_layer, reader.config.n_head
     rises = np.zeros((len(windows), layers, heads))
     for layer, head in np.ndindex(layers, heads):
-        works = [partial(part.rise, layer, head) for part in parts]
-        rises[:, layer, head] = np.concatenate(map_on_cores(call, works))
+        rise = partial(_Part.rise, layer=layer, head=head)
+        rises[:, layer, head] = np.concatenate(map_on_cores(rise, parts))
         done((layer * heads + head + 1) / (layers * heads))
     explained = (
         f"rise of the loss without the head (its output replaced by {REPLACED_BY[how]}), nats/char"

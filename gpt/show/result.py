@@ -57,13 +57,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN or an
-    empty sequence: no colour. meaning: what the colours say.
+    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN: no
+    colour. meaning: what the colours say.
     """
 
     text: str
-    shades: Sequence[float] = ()
-    meaning: str = ""
+    shades: Sequence[float]
+    meaning: str
 
 
 @dataclass(frozen=True)

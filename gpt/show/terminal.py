@@ -358,34 +358,24 @@ def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
     """The text, with coloured characters; without colours, a digit from 0 to 9 stands below each
     character that has a shade.
     """
-    shades = list(passage.shades) or [math.nan] * len(passage.text)
-    digits = len(passage.shades) > 0 and not screen.coloured
-    lines, below = [Text()], [Text(style="dim")]
-    for character, shade in zip(passage.text, shades, strict=True):
+    lines = [(Text(), Text(style="dim"))]  # with the digits below
+    for character, shade in zip(passage.text, passage.shades, strict=True):
         shown = character if character == " " else label(character, screen.ascii)
-        if character == "\n" and not len(passage.shades):
-            shown = ""
-        size = cell_len(shown)
-        if lines[-1].cell_len + size > max(2, screen.cells):
-            lines.append(Text())
-            below.append(Text(style="dim"))
-        known = math.isfinite(shade)
-        lines[-1].append(
-            shown, shade_style(shade) if known else "dim" if len(passage.shades) else ""
-        )
-        below[-1].append(pad(str(min(9, round(shade * 10))) if known else "", size))
+        size, known = cell_len(shown), math.isfinite(shade)
+        if lines[-1][0].cell_len + size > max(2, screen.cells):
+            lines.append((Text(), Text(style="dim")))
+        line, digits = lines[-1]
+        line.append(shown, shade_style(shade) if known else "dim")
+        digits.append(pad(str(min(9, round(shade * 10))) if known else "", size))
         if character == "\n":
-            lines.append(Text())
-            below.append(Text(style="dim"))
+            lines.append((Text(), Text(style="dim")))
     parts: list[RenderableType] = []
-    for line, values in zip(lines, below, strict=True):
-        if line.plain or len(lines) == 1:
+    for line, digits in lines:
+        if line.plain:
             parts.append(line)
-            if digits and values.plain.strip():
-                parts.append(values)
-    if passage.meaning:
-        parts.append(prose(passage.meaning, screen, "dim"))
-    return parts
+        if digits.plain.strip() and not screen.coloured:
+            parts.append(digits)
+    return [*parts, prose(passage.meaning, screen, "dim")]
 
 
 def shade_style(value: float) -> Style:

@@ -59,9 +59,7 @@ def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(heads
         assert measure.explained in text
 
 
-def test_a_survey_is_saved_as_a_figure_or_as_rows(heads: Survey, tmp_path: Path) -> None:
-    for name, begin in (("x.csv", b'"layer"'), ("x.json", b'{"schema"')):
-        assert heads.save(tmp_path / name).read_bytes().startswith(begin)
+def test_a_survey_is_saved_as_a_figure(heads: Survey, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert b"<svg" in heads.save(tmp_path / "x.svg").read_bytes()
     with pytest.raises(ConfigError, match="does not end in"):
