@@ -190,7 +190,6 @@ def test_positions_of_texts_of_different_lengths_count_from_the_begin(trained: T
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("mlp", 0): 0}, ValueError, "^'mlp' is not one of resid_pre, q, k, v"),
-    ({(): 0}, ValueError, r"^\(\) is not one of resid_pre"),
     ({("q", 0, 1, 2, 3): 0}, ValueError, r"at most \(stage, layer, head, position\)$"),
     ({("proj", 0, 1): 0}, ValueError, r"has no heads; use \('proj', layer, None, position\)$"),
     ({("logits", 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
@@ -198,14 +197,9 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("q", 0, "max"): 0}, TypeError, "head: expected a whole number, not str"),
     ({("head_output", 0, 1): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
     ({("q", 2): 0}, IndexError, r"layer 2 is not one of 0, 1"),
-    ({("q", 0, -1): 0}, IndexError, r"head -1 is not in 0 … 1"),
     ({("q", 0, 0, -4): 0}, IndexError, r"position -4 is not in -3 … 2"),
-    ({("q", 0, 0, 1.0): 0}, TypeError, "position: expected a whole number, not float"),
-    ({"q": np.ones((3, 2, 3, 8))}, ValueError, r"requested shape \(1,2,2,3,8\)"),
     ({("q", 0): "zero"}, TypeError, "Cannot cast"),
     ({("q", 0): lambda x: x[:, :, :2]}, ValueError, "could not broadcast"),
-    ({("q", 0): lambda x: None}, TypeError, "Cannot cast"),
-    ({("q", 0): lambda x: x + 1j}, TypeError, "Cannot cast"),
 ]
 
 

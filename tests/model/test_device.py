@@ -80,22 +80,15 @@ def test_every_result_on_a_device_equals_numpys(
     assert (set(computed), caplog.messages) == ({"forward", "block"}, [])
 
 
-@pytest.mark.parametrize("change", ["rounded", "not finite"])
-def test_a_device_with_wrong_logits_computes_nothing(
-    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
+def test_a_device_whose_numbers_are_not_finite_computes_nothing(
+    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
     net = load_gpt(tiny.model(), "cpu")
     with torch.no_grad():
-        if change == "rounded":
-            for parameter in net.parameters():
-                parameter.copy_(parameter.bfloat16())
-        else:
-            net.lm_head.weight[2] = float("inf")
-    model = on(trained, lambda: DeviceGPT(net, "cpu"))
-    text = trained.sample("the cat", length=40, seed=1)
-    assert model.sample("the cat", length=40, seed=1) == text
+        net.lm_head.weight[2] = float("inf")
+    assert on(trained, lambda: DeviceGPT(net, "cpu")).attn("the cat") is not None
     (line,) = caplog.messages
-    assert ("logits differ" if change == "rounded" else "numbers are not finite") in line
+    assert "numbers are not finite" in line
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
