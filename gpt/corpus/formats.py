@@ -15,11 +15,12 @@ import io
 import json
 import re
 import shlex
+import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from gpt.errors import TextError
@@ -43,10 +44,11 @@ USUAL = (
 ).split()
 JAPANESE = re.compile(rb"\x1b(\$[@B]|\(J)")  # ISO-2022-JP switches to Japanese and back
 CONTROL = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
-#: What no text has between letters („ ” ‡ ¢): all but ASCII, apostrophes, dashes, combining marks
+#: What no text has between letters („ ” ‡ ¢ ³): all but ASCII, apostrophes, dashes, combining marks
 #: and Asian punctuation.
 BETWEEN_LETTERS = re.compile(
-    r"(?<=[^\W\d_])[^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]+(?=[^\W\d_])"
+    r"(?<=[^\W\d_])([^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]|[¹²³¼½¾])+"
+    r"(?=[^\W\d_])"
 )
 
 HEAD = 4096  # bytes at the start of a file that show its kind
@@ -217,7 +219,8 @@ def _readings(sample: bytes) -> dict[str, str]:
     else:
         from charset_normalizer import from_bytes
 
-        ranked = [match.encoding for match in from_bytes(sample)] or USUAL
+        ranked = [match.encoding for match in from_bytes(sample)]
+        ranked += USUAL  # it leaves out some that are right
     usual = {_decoded(sample, codec): codec for codec in reversed(USUAL)}
     readings: dict[str, str] = {}
     for codec in ranked:
@@ -229,9 +232,16 @@ def _readings(sample: bytes) -> dict[str, str]:
 
 
 def _is_strange(text: str) -> bool:
-    """Whether many signs that are not ASCII stand between letters."""
+    """Whether many characters that are not ASCII stand where they do in no word: signs between
+    letters, capitals after small letters, letters of another script after Latin ones.
+    """
     foreign = sum(sign > "\x7f" for sign in text)
-    return 20 * len(BETWEEN_LETTERS.findall(text)) > foreign
+    strange = len(BETWEEN_LETTERS.findall(text))
+    for before, letter in pairwise(text):
+        if letter > "\x7f" and letter.isalpha() and before.isascii() and before.isalpha():
+            is_latin = unicodedata.name(letter, "").startswith("LATIN")
+            strange += not is_latin or (before.islower() and letter.isupper())
+    return 20 * strange > foreign
 
 
 def _decoded(sample: bytes, codec: str) -> str:
