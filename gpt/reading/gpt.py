@@ -52,15 +52,6 @@ def centred(x: Array) -> Array:
     return x - x.mean(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
-    """(…, C) -> (…, C), normalised by the norm of this name (Ba et al. 2016)."""
-    x = centred(x)
-    mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
-    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON)) * tensors[f"{name}.weight"]
-    bias = tensors.get(f"{name}.bias")
-    return normed if bias is None else normed + bias
-
-
 def _relu(x: Array) -> Array:
     return np.maximum(x, 0, out=x)
 
@@ -333,12 +324,18 @@ class Reader:
         return hook("logits", self.config.n_layer, stream @ self._output)
 
     def linear(self, name: str) -> tuple[Array, Array | None]:
-        """The (rows, columns) weight of a linear layer and its (rows,) bias, if any."""
+        """The (rows, columns) weight of a linear layer, or the (C,) one of a norm, and the bias, if
+        any.
+        """
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 
     def norm(self, x: Array, name: str) -> Array:
-        """(…, C) -> (…, C), normalised by the norm of this name."""
-        return layer_norm(x, self.tensors, name)
+        """(…, C) -> (…, C), normalised by the norm of this name (Ba et al. 2016)."""
+        weight, bias = self.linear(name)
+        x = centred(x)
+        mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
+        normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON)) * weight
+        return normed if bias is None else normed + bias
 
     def apply(self, x: Array, name: str) -> Array:
         """(B, T, columns) @ weightᵀ (+ bias), as one large product."""

@@ -227,18 +227,12 @@ def _table(
     """Rows below headings; lines "heading value" if they do not fit."""
     headings = [screen.line(column.heading) for column in columns]
     texts = [[_cell(column, row[column.field], screen) for column in columns] for row in rows]
-    for bar in (BAR, 0):
-        cells = [
-            [
-                _with_bar(text, column, row, bar, screen)
-                for text, column in zip(line, columns, strict=True)
-            ]
-            for line, row in zip(_aligned(texts, columns), rows, strict=True)
-        ]
-        widths = _widths(columns, headings, cells, screen.cells)
-        if widths:
-            break
-    else:
+    cells = [
+        [_with_bar(text, column, row, screen) for text, column in zip(line, columns, strict=True)]
+        for line, row in zip(_aligned(texts, columns), rows, strict=True)
+    ]
+    widths = _widths(columns, headings, cells, screen.cells)
+    if not widths:
         return _listed(headings, texts)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column, heading, width in zip(columns, headings, widths, strict=True):
@@ -265,13 +259,11 @@ def _aligned(texts: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[
     ]
 
 
-def _with_bar(
-    text: str, column: Column, row: Mapping[str, Any], longest: int, screen: Screen
-) -> Text:
+def _with_bar(text: str, column: Column, row: Mapping[str, Any], screen: Screen) -> Text:
     value = row[column.field]
-    if not column.bar or not longest or value is None or not math.isfinite(value):
+    if not column.bar or value is None or not math.isfinite(value):
         return Text(text)
-    bar = "▇" * round(longest * min(1.0, max(0.0, value)))
+    bar = "▇" * round(BAR * min(1.0, max(0.0, value)))
     return Text(f"{text} ").append(screen.line(bar), "cyan")
 
 
