@@ -113,9 +113,7 @@ def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
         data = drawn.encode()
     else:
         assert attention.model is not None
-        data, warnings = selection.to_bytes(form, attention.model.origin, asked.ascii)
-        for warning in warnings:
-            console.say(f"warning: {warning}")
+        data = selection.to_bytes(form, attention.model.origin, asked.ascii)
     console.write_bytes(data, asked.path)
 
 

@@ -167,7 +167,7 @@ class AttentionMap(Arrays, Result):
         if form == "html":
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
         selection = select(self, str(layer), str(head), stage)
-        data, _ = selection.to_bytes(form, self.model.stored.origin if self.model else {})
+        data = selection.to_bytes(form, self.model.stored.origin if self.model else {})
         with files.storage_errors(f"write {target}"):
             target.write_bytes(data)
         return target
@@ -291,21 +291,20 @@ class Selection(Result):
 
     def to_bytes(
         self, form: FileForm, origin: Mapping[str, Any], ascii_only: bool = False
-    ) -> tuple[bytes, list[str]]:
-        """The content of a file, and warnings about it. origin: what JSON says about the model.
-        ascii_only: a figure has ASCII labels. Raises ConfigError for a figure that is too large, or
-        without matplotlib.
+    ) -> bytes:
+        """The content of a file. origin: what JSON says about the model. ascii_only: a figure has
+        ASCII labels. Raises ConfigError for a figure that is too large, or without matplotlib.
         """
         if form == "npz":
             buffer = io.BytesIO()
             np.savez_compressed(
                 buffer, text=np.array(self.attention.text), **self.attention.to_numpy()
             )
-            return buffer.getvalue(), []
+            return buffer.getvalue()
         if form == "csv":
-            return self.to_csv().encode(), []
+            return self.to_csv().encode()
         if form == "json":
-            return to_json(self, origin).encode(), []
+            return to_json(self, origin).encode()
         from gpt.show.figure import matrices_figure
 
         return matrices_figure(self.matrices(), self.title, self.across, form, ascii_only)

@@ -124,7 +124,7 @@ def test_csv_has_one_line_per_number_and_loses_no_bit_and_no_character(
 
 
 def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> None:
-    data, _ = selected(attention, "weights").to_bytes("npz", {})
+    data = selected(attention, "weights").to_bytes("npz", {})
     with np.load(io.BytesIO(data), allow_pickle=False) as read:
         names = vars(attention.layers[0])
         assert {*read.files} == {"text", "ids", *names}
