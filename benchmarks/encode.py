@@ -33,8 +33,8 @@ LETTERS = {
 }
 ENCODE = """
 from gpt.corpus.corpus import encode_corpus
-from gpt.corpus.sources import Source
-corpus = encode_corpus([Source(Path(text), "text")], Path(folder))
+from gpt.corpus.sources import JoinedText, Source
+corpus = encode_corpus(JoinedText([Source(Path(text), "text")]), Path(folder))
 characters = len(corpus.ids)
 """
 LOOP = """

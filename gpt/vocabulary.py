@@ -180,15 +180,14 @@ class Reading:
     """A text as a model can read it.
 
     folded: pairs of a typed text and what the model reads in its place. left_out: unknown
-    characters that were removed, of so many. places (characters,): the position of each character
-    in the typed text; None: unchanged.
+    characters that were removed. places (characters,): the position of each character in the typed
+    text; None: unchanged.
     """
 
     text: str
     folded: tuple[tuple[str, str], ...] = ()
     left_out: str = ""
     places: npt.NDArray[np.integer[Any]] | None = None
-    of: int = 0
 
     def without_unknown(self, vocabulary: Vocabulary) -> Reading:
         """The text without the characters that are not in the vocabulary."""
@@ -198,7 +197,6 @@ class Reading:
             text="".join(compress(self.text, known)),
             left_out="".join(compress(self.text, ~known)),
             places=None if self.places is None else self.places[known],
-            of=len(self.text),
         )
 
     def notes(self, name: str = "") -> Iterator[str]:
@@ -211,8 +209,9 @@ class Reading:
             yield f"{begin}the model reads {first_few(pairs, 8, ', ')}"
         if self.left_out:
             missing = first_few([quoted(character) for character in sorted(set(self.left_out))], 8)
+            typed = counted(len(self.text) + len(self.left_out), "character")
             yield (
-                f"{begin}left out {len(self.left_out):,} of {counted(self.of, 'character')}, "
+                f"{begin}left out {len(self.left_out):,} of {typed}, "
                 f"which the model does not know: {missing}"
             )
 

@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more thre
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode_corpus
-from gpt.corpus.sources import Source
+from gpt.corpus.sources import JoinedText, Source
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Checkpoint, Run, new_run
@@ -75,7 +75,7 @@ def corpus_of(text: str, folder: Path) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "text.txt"
     path.write_bytes(text.encode())
-    return encode_corpus([Source(path, "text.txt")], folder / "data")
+    return encode_corpus(JoinedText([Source(path, "text.txt")]), folder / "data")
 
 
 def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: Any) -> Manifest:

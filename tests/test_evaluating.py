@@ -17,9 +17,8 @@ from gpt.show.result import to_record
 
 def record_of(found: Any) -> dict[str, Any]:
     """The evaluation of a text that has no file."""
-    names = {"scored": "corpus.txt", "file": "corpus.txt"}
     record = to_record(found)
-    return record | names if record["split"] is None else record
+    return record | {"scored": "corpus.txt"} if record["split"] is None else record
 
 
 @pytest.mark.parametrize(

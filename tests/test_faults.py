@@ -18,7 +18,7 @@ from conftest import resume as resume_from
 from faults import Disk, Killed, fault_points, unflushed
 
 from gpt.corpus.corpus import Corpus, encode_corpus
-from gpt.corpus.sources import Source
+from gpt.corpus.sources import JoinedText, Source
 from gpt.errors import StorageError
 from gpt.storage.run import MODEL, STATE, Run, new_run, step_folder
 from gpt.training.events import Event, Stepped
@@ -213,11 +213,11 @@ def test_fault_in_an_encoding(tmp_path: Path) -> None:
     other, text = tmp_path / "other.txt", tmp_path / "text.txt"
     other.write_text(TEXT.upper())
     text.write_text(TEXT)
-    encode_corpus([Source(other, "other.txt")], data)
+    encode_corpus(JoinedText([Source(other, "other.txt")]), data)
     kept = tree(data)
 
     def encode() -> Corpus:
-        return encode_corpus([Source(text, "text.txt")], data)
+        return encode_corpus(JoinedText([Source(text, "text.txt")]), data)
 
     def check(_: int | None) -> None:
         files = tree(data)

@@ -64,7 +64,7 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
 def test_interrupted_training_is_saved_and_returned(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    followed = notebook.show_bar
+    followed = notebook.train_with_bar
 
     def interrupted(*parts: Any) -> Iterator[Event]:
         for event in followed(*parts):
@@ -75,7 +75,7 @@ def test_interrupted_training_is_saved_and_returned(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(notebook, "show_bar", interrupted)
+            patch.setattr(notebook, "train_with_bar", interrupted)
             run = gpt.train("corpus.txt", run="stopped", **SMALL)
         assert run.steps == [0, 3]
         assert "stopped after step 3; gpt.resume continues the run" in caplog.text

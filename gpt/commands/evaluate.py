@@ -12,7 +12,6 @@ from gpt.commands.options import argument
 from gpt.commands.shared import DeviceOptions, DrawingOptions, text_label
 from gpt.config import EvalConfig
 from gpt.config.train import Data
-from gpt.words import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +30,24 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
     Reads the text as training does, in windows one after the other; with --chars, each character
     has at least half a window of context.
     """
-    from gpt.interface.evaluating import MOST_SCORED, Scorer
+    from gpt.interface.evaluating import MOST_SCORED
 
     characters = MOST_SCORED
     if asked.file is not None and os.path.isfile(asked.file):
         characters = os.path.getsize(asked.file)
     model = reading.open()
     model = model.on(reading.device_for(characters, model))
-    scorer = Scorer(model, asked.chars, reading.unknown, asked.data, console.say)
-    if asked.file is None:
-        evaluation = scorer.split()
-    else:
+    text = None
+    if asked.file is not None:
         text = console.read_text(asked.file, encoding=reading.encoding)
-        evaluation = scorer.text(text, text_label(asked.file), printable(asked.file))
+    evaluation = model.eval(
+        text,
+        chars=asked.chars,
+        unknown=reading.unknown,
+        name=text_label(asked.file or ""),
+        data=asked.data,
+        note=console.say,
+    )
     if output.json:
         output.write_json(evaluation, model.origin)
     else:

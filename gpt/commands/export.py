@@ -37,4 +37,4 @@ def command(asked: ExportOptions, choice: CheckpointOptions, output: OutputOptio
         console.write_json(record | files | model.origin)
     how = f"{exported.architecture} of transformers; README.md in it says how to open it"
     size = sum(exported.files.values()) / 1e6
-    console.say(f"exported: {model.title} to {exported.path}, {size:.2f} MB: {how}")
+    console.say(f"exported: {model.stored.title} to {exported.path}, {size:.2f} MB: {how}")

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,8 +118,9 @@ class Session:
         start = self.turns[-1].start
         settings = replace(self.settings, seed=(seed_of(self.settings) + self.drawn) % 2**63)
         self.drawn += 1
-        stream = partial(self.model.stream, data=self.data, note=console.say)
-        samples = stream(start, settings, self.stops)
+        samples = self.model.stream(
+            start, settings, stop=self.stops, data=self.data, note=console.say
+        )
         self.text = start
         interrupted = list[str]()
 

@@ -83,7 +83,7 @@ def command(
 
         talk = Session(model, settings, stops, prompts[0], reading.unknown, asked.data)
         talk.file = output.path or talk.file
-        run_session(talk, model.title)
+        run_session(talk, model.stored.title)
         return
     if settings.seed is None:
         settings = replace(settings, seed=seed_of(settings))

@@ -21,7 +21,7 @@ from gpt.errors import GptxError, OutOfMemory, StorageError
 from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from gpt.interface.preparing import Start
+    from gpt.interface.training import Start
     from gpt.training.events import Event
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
@@ -72,7 +72,8 @@ def command(
 
 def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractContextManager[Start]:
     """Plans the run to begin or to resume. Raises ConfigError, CheckpointError."""
-    from gpt.interface.preparing import Texts, begin_run, resume_run
+    from gpt.corpus.sources import Texts
+    from gpt.interface.training import begin_run, resume_run
     from gpt.storage.run import find_run
 
     typed, in_file = asked
@@ -82,13 +83,13 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
     if "steps" in typed and "minutes" not in typed:
         run = replace(run, minutes=None)
     options = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
-    texts = Texts(action.corpus, sys.stdin.buffer)
+    texts, bar = Texts(action.corpus, sys.stdin.buffer), console.progress_bar("encoding")
     if not action.resume:
         is_last = options.get("split", "last") == "last"
         refuse_if("val_fraction" in typed and not is_last, "--val-fraction: only with --split last")
         other = in_file.get("preset", run.preset)
         refuse_if(other != run.preset, f"--preset: {run.preset}, but --config has {other}")
-        return begin_run(run, options, texts, console.progress_bar, dry=action.dry_run)
+        return begin_run(run, options, texts, bar, dry=action.dry_run)
     refuse_if(
         "init_from" in typed,
         "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
@@ -96,7 +97,7 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
     stored = find_run(run.checkpoints, run.run)
     if "preset" not in typed:
         run = replace(run, preset=None)
-    return resume_run(stored, run, options, texts, console.progress_bar)
+    return resume_run(stored, run, options, texts, bar)
 
 
 def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
@@ -154,7 +155,7 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
 
 def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     """Yields the events; shows a bar with losses, and a line for each evaluation."""
-    from gpt.interface.training import BAR_FORMAT, show_bar
+    from gpt.interface.training import BAR_FORMAT, train_with_bar
     from gpt.training.card import slower_text
     from gpt.training.events import Evaluated, Sampled
 
@@ -167,7 +168,7 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     loss, is_told = "", False
     layout = BAR_FORMAT.replace("{bar}", "{bar:12}")
     with console.bar(layout, total=1.0, initial=trainer.manifest.progress) as bar:
-        for event in show_bar(trainer, bar):
+        for event in train_with_bar(trainer, bar):
             if trainer.stop_reason and not is_told:
                 is_told = True
                 saved = f"the steps after {trainer.saved_step or 0:,}"

@@ -1,23 +1,25 @@
-"""The corpus of a command or a run: finds it, encodes it once and splits it.
+"""The corpus of a command or a run: finds it, encodes it once, splits it, and draws the windows of
+a step.
 
 A text is read twice: the first pass counts its characters, the second writes their ids, if the text
 is still the same. The ids are memory-mapped, so the memory needed does not grow with the text, and
 stored in `data` as NAME.ids and NAME.json, which has their checksum. NAME is a hash of all that
 determines the ids: an edited file is another corpus, and a run keeps the one it started with.
+
+The windows of a step are a pure function of seed and step, so no order has to be saved.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +28,12 @@ from blake3 import blake3
 from gpt.config import TrainConfig
 from gpt.corpus.formats import SHOWN, UTF_8, note_of, separator_of
 from gpt.corpus.sources import (
-    MOST_OPENED,
     JoinedText,
     Progress,
     Source,
+    Texts,
     column_source,
     discard_spooled,
-    find_sources,
     measure_text,
     no_progress,
     same_files,
@@ -44,7 +45,9 @@ from gpt.storage.model_file import open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
+BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
 MOST_NAMED = 3  # texts that a note names
+MOST_OPENED = 30  # texts whose kinds are noted
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5
@@ -113,16 +116,12 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Record:
-    """NAME.json: the text, without names of sources; its vocabulary; `Corpus.block`; a checksum."""
+    """NAME.json: a corpus without its ids and the names of its sources; a checksum of the ids."""
 
     identity: CorpusId
     characters: str
     block: int
-    checksum: str = ""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.characters)
+    checksum: str
 
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
@@ -131,23 +130,23 @@ def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
     return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
 
 
-def read_encoding(path: Path) -> tuple[Ids, Record] | None:
-    """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
+def read_encoding(path: Path) -> Corpus | None:
+    """The corpus at `path`; None if its ids or its record are missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
         record = open_json(files.read(source), Record, source)
-        ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
+        vocabulary = Vocabulary(record.characters)
+        ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
         if len(ids) == record.identity.characters and _checksum(ids) == record.checksum:
-            return ids, record
+            return Corpus(ids, vocabulary, record.identity, block=record.block)
     return None
 
 
-def find_encodings(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
+def find_encodings(data: Path, digest: str) -> Iterator[Corpus]:
     """Every encoding in `data` of the text with this digest."""
     for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
-        stored = read_encoding(path)
-        if stored and stored[1].identity.digest == digest:
-            yield stored
+        if corpus := read_encoding(path):
+            yield corpus
 
 
 def release_pages(ids: Ids) -> None:
@@ -215,27 +214,23 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
 
 
 def build_vocabulary(
-    counts: npt.NDArray[np.int64], known: Vocabulary | None = None, grows: bool = False
+    counts: npt.NDArray[np.int64], known: Vocabulary | None = None
 ) -> tuple[Vocabulary, Ids]:
-    """The sorted characters of the text as a vocabulary, or a known one that has all of them; and
-    (code points,) the id of each code point.
+    """The sorted characters of the text as a vocabulary, after those of a known one; and (code
+    points,) the id of each code point.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. grows:
-    new characters follow the known ones. Raises TextError if one is only in the validation text.
+    counts (2, code points): occurrences in the training text, and in the validation text. Raises
+    TextError if a new character is only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
-    if known is None or grows:
-        for character, times in zip(characters, counts[0, points].tolist(), strict=True):
-            if times == 0 and (known is None or known.id_of(character) < 0):
-                raise TextError(
-                    f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
-                    "so training cannot teach it; leave it out there"
-                )
-    if known is not None and (grows or not known.unknown(characters)):
-        vocabulary = known.grown(characters)
-    else:
-        vocabulary = Vocabulary.from_text(characters)
+    vocabulary = known.grown(characters) if known else Vocabulary(characters)
+    for character in vocabulary.characters[len(known) if known else 0 :]:
+        if not counts[0, ord(character)]:
+            raise TextError(
+                f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
+                "so training cannot teach it; leave it out there"
+            )
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = [vocabulary.id_of(character) for character in characters]
     return vocabulary, table
@@ -243,11 +238,12 @@ def build_vocabulary(
 
 def write_ids(
     text: JoinedText,
-    digest: str,
     table: Ids,
     order: SplitOrder,
     path: Path,
-    progress: Progress,
+    *,
+    digest: str,
+    progress: Progress = no_progress,
 ) -> None:
     """Writes all ids of the text with this digest, the training split first; or leaves no file.
     Raises OSError, and TextError, also if the text has changed since it was measured.
@@ -275,42 +271,45 @@ def write_ids(
 
 
 def encode_corpus(
-    sources: Sequence[Source],
+    text: JoinedText,
     data: Path,
+    *,
+    validation: int = 0,
+    every: int = 0,
     known: Vocabulary | None = None,
-    config: TrainConfig | None = None,
-    validation: Sequence[Source] = (),
     progress: Progress = no_progress,
-    grows: bool = False,
 ) -> Corpus:
-    """Encodes the texts, one after the other, into `data`, unless it has the encoding already.
+    """Encodes the text into `data`, unless it has the encoding already.
 
-    known, grows: see build_vocabulary. validation: the texts to validate on. progress: receives the
-    share that is done. Raises TextError and StorageError.
+    validation: how many of the sources, the last ones, validate. every: see choose_split. known:
+    see build_vocabulary. progress: receives the share that is done. Raises TextError, StorageError.
     """
-    config = config or TrainConfig()
-    names = [source.name for source in sources]
-    text = JoinedText([*sources, *validation], config.text_separator, config.encoding)
-    measures = measure_text(text, len(sources), lambda done: progress(done / 2))
+    training = len(text.sources) - validation
+    names = [source.name for source in text.sources[:training]]
+    measures = measure_text(text, training, lambda done: progress(done / 2))
     characters = measures.starts[-1]
     if not characters:
         raise TextError(f"corpus is empty: {', '.join(names)}")
-    vocabulary, table = build_vocabulary(measures.counts, known, grows)
-    order = choose_split(measures.starts, len(sources), config.every)
+    vocabulary, table = build_vocabulary(measures.counts, known)
+    order = choose_split(measures.starts, training, every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
-    record = Record(identity, vocabulary.characters, order.block)
     path = ids_path(data, identity, vocabulary)
-    stored = read_encoding(path)
-    if stored is None or replace(stored[1], checksum="") != record:
+    corpus = read_encoding(path)
+    if corpus is None:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
-            second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
-            write_ids(text, measures.digest, table, order, path, second_half)
-            ids: Ids = np.memmap(path, vocabulary.dtype, mode="r")
-            record = replace(record, checksum=_checksum(ids))
+            write_ids(
+                text,
+                table,
+                order,
+                path,
+                digest=measures.digest,
+                progress=lambda done: progress(0.5 + done / 2),
+            )
+            ids = np.memmap(path, vocabulary.dtype, mode="r")
+            record = Record(identity, vocabulary.characters, order.block, _checksum(ids))
             files.replace(path.with_suffix(".json"), seal_json(record))
-    else:
-        ids, record = stored
+        corpus = Corpus(ids, vocabulary, identity, block=order.block)
     progress(1.0)
     names_in = dict[str, list[str]]()
     for source, (codec, _, _) in zip(text.sources, text.forms, strict=True):
@@ -321,38 +320,31 @@ def encode_corpus(
     ]
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    identity = replace(identity, sources=tuple(names))
-    return Corpus(ids, vocabulary, identity, tuple(notes), order.block)
+    return replace(corpus, identity=replace(identity, sources=tuple(names)), notes=tuple(notes))
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
-    if stored := read_encoding(ids_path(data, identity, vocabulary)):
-        ids, record = stored
-        same = replace(record.identity, sources=identity.sources) == identity
-        if same and record.characters == vocabulary.characters:
-            return Corpus(ids, vocabulary, identity, block=record.block)
-    return None
+    corpus = read_encoding(ids_path(data, identity, vocabulary))
+    return corpus and replace(corpus, identity=identity)
 
 
 def read_corpus(
-    names: Sequence[str],
+    texts: Texts,
     data: Path,
-    pipe: BinaryIO,
+    config: TrainConfig,
     known: Vocabulary | None = None,
-    config: TrainConfig | None = None,
     progress: Progress = no_progress,
-    grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts with these names, and the validation text that `config` names."""
-    config = config or TrainConfig()
+    """Finds and encodes the texts, and the validation text that `config` names."""
     files.sweep(data)
-    sources = find_sources(names, data, pipe, config.encoding)
+    sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, pipe, config.encoding)
+                named = replace(texts, names=[config.validation])
+                validation = named.sources(data, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
             opened += validation
@@ -362,7 +354,14 @@ def read_corpus(
                 for tables in (sources, validation)
             )
             opened += [*sources, *validation]
-        corpus = encode_corpus(sources, data, known, config, validation, progress, grows)
+        corpus = encode_corpus(
+            JoinedText([*sources, *validation], config.text_separator, config.encoding),
+            data,
+            validation=len(validation),
+            every=config.every,
+            known=known,
+            progress=progress,
+        )
         corpus.item_separator(config)
         return replace(corpus, notes=(*corpus.notes, *_advice(corpus, opened, config)))
     finally:
@@ -388,21 +387,16 @@ def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> I
 
 
 def find_corpus(
-    manifest: Manifest,
-    names: Sequence[str],
-    data: Path,
-    pipe: BinaryIO,
-    progress: Progress = no_progress,
-    run: str = "",
+    texts: Texts, data: Path, manifest: Manifest, run: str = "", progress: Progress = no_progress
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or its texts read again. names:
-    where the texts are now, if they were moved. run: its name, for errors.
+    """The text that a run was trained on: its encoding in `data`, or its texts read again. texts:
+    where they are now, if they were moved. run: its name, for errors.
     """
     identity, known = manifest.corpus, manifest.vocabulary
     trained_on = f"trained on {', '.join(identity.sources)} ({identity.characters:,} characters)"
     of_run = f"run {run} was {trained_on}"
     moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
-    if not names:
+    if not texts.names:
         corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
             return corpus
@@ -410,9 +404,10 @@ def find_corpus(
             through = f"the corpus came through a pipe and is no longer in {data}"
             raise TextError(f"{through}; {of_run}; {moved}")
     try:
-        corpus = read_corpus(names or identity.sources, data, pipe, known, manifest.train, progress)
+        where = texts if texts.names else Texts(identity.sources)
+        corpus = read_corpus(where, data, manifest.train, known, progress)
     except TextError as error:
-        raise TextError(str(error) if names else f"{error}; {of_run}; {moved}") from None
+        raise TextError(str(error) if texts.names else f"{error}; {of_run}; {moved}") from None
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that run {run} "
@@ -434,8 +429,77 @@ def splits_of_run(
             raise TextError(f"{without}; give its run with `run`")
         if not manifest.corpus.digest:
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
-        corpus = find_corpus(manifest, (), data, sys.stdin.buffer, run=name)
+        corpus = find_corpus(Texts(), data, manifest, name)
         return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
     except TextError as error:
         begin = f"{purpose} needs the corpus: " if purpose else ""
         raise TextError(f"{begin}{error}{advice}") from None
+
+
+def windows(
+    ids: Ids, starts: npt.NDArray[np.int64], block_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(B, T) inputs, and (B, T) targets one character later, of windows that begin at `starts`."""
+    rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
+    release_pages(ids)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def batch_starts(
+    ids: Ids, train: TrainConfig, step: int, block_size: int, separator: Ids | None = None
+) -> npt.NDArray[np.int64]:
+    """(B,) where a batch's windows begin in a text. separator (n,): the ids between two items, if
+    windows are to begin at items.
+
+    A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
+    any step's batch can be computed without the batches before it.
+
+    random: every start is equally likely. epochs: each epoch reads every window of block_size once,
+    in a new random order; the start of the first window is random, too, so that the borders between
+    windows move.
+    """
+    length, batch_size = len(ids), train.batch_size
+    if train.window_order == "random":
+        draws = philox(train.seed, step, BATCH).random_raw(batch_size)
+        starts = (draws % np.uint64(length - block_size)).astype(np.int64)
+    else:
+        count = max(1, (length - block_size) // block_size)  # windows in an epoch
+        starts = np.empty(batch_size, np.int64)
+        for row, number in enumerate(range(step * batch_size, (step + 1) * batch_size)):
+            first, shuffle = _epoch(length, train.seed, number // count, block_size, count)
+            starts[row] = first + shuffle[number % count] * block_size
+    return starts if separator is None else _begin_at_items(starts, ids, separator, block_size)
+
+
+@lru_cache(maxsize=2)
+def _epoch(
+    length: int, seed: int, epoch: int, block_size: int, count: int
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """The start of an epoch's first window, and the order of its windows."""
+    generator = np.random.Generator(philox(seed, epoch, EPOCH))
+    spare = length - block_size - (count - 1) * block_size  # possible offsets of the first window
+    return int(generator.integers(spare)), generator.permutation(count)
+
+
+def _begin_at_items(
+    starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
+) -> npt.NDArray[np.int64]:
+    """(B,) starts of windows, each moved to the next item, if one begins within a window's length:
+    long items are read as a whole.
+    """
+    near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
+    width = block_size - len(separator) + 1
+    if width < 1:
+        return starts
+    ends = np.ones((len(starts), width), bool)
+    for place, token in enumerate(separator):
+        ends &= near[:, place : place + width] == token
+    moved = starts + ends.argmax(axis=1) + len(separator)
+    fits = ends.any(axis=1) & (moved < len(ids) - block_size)
+    return np.where(fits, moved, starts)
+
+
+def philox(seed: int, step: int, purpose: int) -> np.random.Philox:
+    """Independent random streams for each seed, step and purpose."""
+    key = np.array([seed, step], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

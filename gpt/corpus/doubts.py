@@ -60,11 +60,10 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
     """The texts in `data` on which a run and its parent runs were trained."""
     learned = []
     for text in manifest.parent.texts if manifest.parent else ():
-        for ids, record in find_encodings(data, text.digest):
-            shared = int(len(ids) * (1 - text.val_fraction))
-            learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
-    if corpus := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
-        learned.append((corpus.vocabulary, corpus.parts(manifest.train.val_fraction)[0]))
+        for corpus in find_encodings(data, text.digest):
+            learned.append((corpus.vocabulary, corpus.parts(text.val_fraction)[0]))
+    if own := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
+        learned.append((own.vocabulary, own.parts(manifest.train.val_fraction)[0]))
     return learned
 
 

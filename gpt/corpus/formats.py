@@ -277,7 +277,7 @@ def table_of(head: str) -> Table | None:
     """The table that begins with these characters, as far as they show; None for another text."""
     whole = head if len(head) < SHOWN else head[: head.rfind("\n") + 1]
     lines = [line for line in whole.split("\n") if line.strip()]
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         records = [json.loads(line) for line in lines]
         if len(records) > 1 and all(isinstance(record, dict) for record in records):
             return Table(tuple(dict.fromkeys(name for record in records for name in record)))
@@ -340,7 +340,8 @@ def _json_items(lines: Iterable[str], _: Table, column: str, name: str) -> Itera
             try:
                 record: Any = json.loads(line)
                 item = record.get(column) if isinstance(record, dict) else record
-            except ValueError as error:
+                str(item).encode()  # fails for a lone surrogate, which is no character
+            except (ValueError, RecursionError) as error:
                 raise TextError(f"{name}, line {number:,}: broken JSON: {error}") from None
             if not isinstance(item, str | None):
                 raise TextError(f"{name}, line {number:,}: {column!r} is no text: {item!r:.40}")

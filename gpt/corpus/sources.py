@@ -17,9 +17,10 @@ import string
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from http.client import HTTPException
+from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -52,8 +53,6 @@ EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 MOST_NAMED = 3  # files of a folder that a note names as not read
-MOST_OPENED = 30  # files among these that are opened, to find one that can be converted
-SHOWN = 60  # characters of a name that an error shows
 
 #: The known text "repeats": words of random letters that are repeated. To predict them, a model
 #: must find the letter that followed the same letter before, so it learns a previous-character head
@@ -142,32 +141,53 @@ class Source:
     note: str = ""
 
 
-def find_sources(
-    names: Sequence[str], data: Path, pipe: BinaryIO, encoding: str = UTF_8
-) -> list[Source]:
-    """The files with these names, in their order; those of a folder sorted by path."""
-    names = names or (EMBEDDED,)
-    return [source for name in names for source in _named(name, data, pipe, encoding)]
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a corpus by their names: files, folders, known names, "-" for `pipe`; without
+    names, the Python language reference. pipe_stem: `stem` of the pipe.
+    """
 
+    names: Sequence[str] = ()
+    pipe: BinaryIO = field(default_factory=BytesIO)
+    pipe_stem: str = "stdin"
 
-def _named(name: str, data: Path, pipe: BinaryIO, encoding: str) -> list[Source]:
-    """The files with one name. Raises TextError, StorageError."""
-    if not name:
-        raise _unreadable(name, "the name is empty; to train on all texts of this folder, give .")
-    if name == "-":
-        return [Source(Path("-"), "-", _temporary(_checked(pipe, name, encoding), data))]
-    try:
-        mode = os.stat(name).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        if name in KNOWN:
-            return [_known(name, data)]
-        raise _unreadable(name, _advice_on_absent(name)) from None
-    except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
-        raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
-    if stat.S_ISFIFO(mode):
-        with open_source(Source(Path(name), name)) as stream:
-            return [Source(Path("-"), "-", _temporary(_checked(stream, name, encoding), data))]
-    return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
+    @property
+    def stem(self) -> str:
+        """How the names of runs on these texts begin."""
+        if not self.names:
+            return EMBEDDED
+        return self.pipe_stem if self.names[0] == "-" else Path(self.names[0]).resolve().stem
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The training options of the known text "repeats"; none for others, or a file of that
+        name.
+        """
+        return RECIPE if [*self.names] == ["repeats"] and not os.path.exists("repeats") else {}
+
+    def sources(self, data: Path, encoding: str = UTF_8) -> list[Source]:
+        """The files to read, in the order of their names; those of a folder sorted by path. Known
+        texts and pipes become files in `data`. Raises TextError, StorageError.
+        """
+        names = self.names or (EMBEDDED,)
+        return [source for name in names for source in self._named(name, data, encoding)]
+
+    def _named(self, name: str, data: Path, encoding: str) -> list[Source]:
+        """The files with one name."""
+        if name == "-":
+            return [_piped(self.pipe, name, data, encoding)]
+        try:
+            mode = os.stat(name).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if name in KNOWN:
+                return [_known(name, data)]
+            raise _unreadable(name, _advice_on_absent(name)) from None
+        except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
+            raise _unreadable(name, getattr(error, "strerror", None) or str(error)) from None
+        if stat.S_ISFIFO(mode):
+            with open_source(Source(Path(name), name)) as stream:
+                return [_piped(stream, name, data, encoding)]
+        return _folder(Path(name)) if stat.S_ISDIR(mode) else [Source(Path(name), printable(name))]
 
 
 def _advice_on_absent(name: str) -> str:
@@ -184,20 +204,7 @@ def _advice_on_absent(name: str) -> str:
 
 
 def _unreadable(name: str, why: str) -> TextError:
-    shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
-    return TextError(f"cannot read corpus {shown!r}: {why}")
-
-
-def known_recipe(names: Sequence[str]) -> Mapping[str, Any]:
-    """The training options of the known text "repeats"; none for others, or a file of that name."""
-    return RECIPE if [*names] == ["repeats"] and not os.path.exists("repeats") else {}
-
-
-def corpus_name(names: Sequence[str]) -> str:
-    """The name of a run on the texts with these names."""
-    if not names:
-        return EMBEDDED
-    return "stdin" if names[0] == "-" else Path(names[0]).resolve().stem
+    return TextError(f"cannot read corpus {name!r}: {why}")
 
 
 @contextmanager
@@ -228,7 +235,11 @@ def _folder(folder: Path) -> list[Source]:
     # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
-    advice = _advice_on(sorted(others))
+    tables = sorted(path for path in others if path.suffix.lower() in TABLE_SUFFIXES)
+    advice = ""
+    if tables:
+        place = f"{shlex.quote(str(tables[0].parent))}/*{tables[0].suffix}"
+        advice = f"; to read one column of them: gptx train {place} --column NAME"
     if not paths:
         raise TextError(
             f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
@@ -242,24 +253,6 @@ def _folder(folder: Path) -> list[Source]:
     return sources
 
 
-def _advice_on(paths: Sequence[Path]) -> str:
-    """What to type for the first of these files that is a table or a document; "" if none is."""
-    for path in paths[:MOST_OPENED]:
-        if path.suffix.lower() in TABLE_SUFFIXES:
-            place = shlex.quote(str(path.parent))
-            return f"; to read one column of them: gptx train {place}/*{path.suffix} --column NAME"
-        try:
-            if os.path.isfile(path):
-                with open(path, "rb") as file:
-                    refuse_document(read_head(file), printable(path))
-        except OSError:
-            continue
-        except TextError as error:
-            if "convert it" in str(error):
-                return f"; {error}"
-    return ""
-
-
 def read_head(file: BinaryIO) -> bytes:
     """The first bytes of a file, and the end of a zip archive, for `refuse_document`."""
     head = file.read(HEAD)
@@ -269,12 +262,16 @@ def read_head(file: BinaryIO) -> bytes:
     return head
 
 
-def _checked(pipe: BinaryIO, name: str, encoding: str) -> Iterator[bytes]:
-    """The parts of a pipe; its start is checked first, as the rest may never end."""
-    head = pipe.read(CHUNK)
-    check_start(head, name, encoding)
-    yield head
-    yield from _parts(pipe)
+def _piped(pipe: BinaryIO, name: str, data: Path, encoding: str) -> Source:
+    """A copy of a pipe; its start is checked first, as the rest may never end."""
+
+    def parts() -> Iterator[bytes]:
+        head = pipe.read(CHUNK)
+        check_start(head, name, encoding)
+        yield head
+        yield from _parts(pipe)
+
+    return Source(Path("-"), "-", _temporary(parts(), data))
 
 
 def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
@@ -377,6 +374,7 @@ class JoinedText:
         TextError.
         """
         separator, before, end = unix_lines(self.separator), -1, ""
+        kept = max(1, len(separator))  # characters of a text's end
         done, total = 0, max(1, sum(size for _, _, size in self.forms))
         for number, (codec, start, size) in enumerate(self.forms):
             source = self.sources[number]
@@ -391,7 +389,7 @@ class JoinedText:
                         if text:
                             points = np.frombuffer(encoded, np.uint8)
                             yield number, encoded, points if text.isascii() else code_points(text)
-                            end = (end + text[-len(separator) :])[-len(separator) :]
+                            end = (end + text[-kept:])[-kept:]
                         progress(min(1.0, (done + file.tell()) / total))
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.corpus.corpus import read_corpus
+from gpt.corpus.sources import Texts
 from gpt.errors import ForeignModelError, TextError
 from gpt.exchange.to_transformers import their_modules
 from gpt.model import GPT
@@ -75,7 +76,7 @@ def import_nanogpt(
         step = checkpoint["iter_num"]
         train = TrainConfig(steps=step or 1)
     if corpus:
-        text = read_corpus([str(corpus)], data, BytesIO(), vocabulary, train)
+        text = read_corpus(Texts([str(corpus)]), data, train, vocabulary)
         if unknown := vocabulary.unknown(text.vocabulary.characters):
             reason = f"has characters that the model does not know: {unknown[:5]!r}"
             raise TextError(f"{corpus} {reason}")

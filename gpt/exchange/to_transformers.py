@@ -174,7 +174,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
 def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
     """README.md, whose front matter the Hugging Face Hub reads. settings: of config.json."""
     template = Path(__file__).with_name("card.md").read_text("utf-8")
-    config, prompt = model.config, model.example()
+    config, prompt = model.config, model.stored.example()
     return template.format(
         kind=settings["model_type"],
         architecture=settings["architectures"][0],
@@ -213,7 +213,6 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     generation = {
         "do_sample": True,
         "temperature": SampleConfig().temperature,
-        "max_new_tokens": max(1, config.block_size // 2),
         **NO_TOKENS,
     }
     tokens = {

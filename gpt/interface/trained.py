@@ -32,11 +32,11 @@ from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
 from gpt.storage import files
-from gpt.storage.manifest import Manifest, Parent
+from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
-from gpt.words import layers_and_heads, printable
+from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
@@ -106,12 +106,12 @@ class HeadsCall(HeadsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalCall(EvalConfig):
+class EvalCall(EvalConfig, _Question):
     """The arguments of TrainedGPT.eval."""
 
-    text: str | Ids | None = field(default=None, kw_only=False)
-    unknown: OnUnknown = "fold"
+    name: Annotated[str, Meta()] = "the text"
     data: str | Path = "data"
+    note: Callable[[str], object] = log_note
 
 
 class TrainedGPT:
@@ -125,18 +125,15 @@ class TrainedGPT:
         self,
         stored: StoredModel,
         checkpoint: Checkpoint | None = None,
-        name: str | None = None,
         device: str = "cpu",
     ) -> None:
-        self.stored, self.checkpoint = stored, checkpoint
-        self.config, self.vocabulary = stored.config, stored.vocabulary
-        self.name, self.device = name or stored.name, device
+        self.stored, self.checkpoint, self.device = stored, checkpoint, device
+        self.name, self.config, self.vocabulary = stored.name, stored.config, stored.vocabulary
         self._passages: dict[tuple[Path, int], Passages] = {}
 
     def on(self, device: str) -> TrainedGPT:
         """The same model on another device; "auto" may become "cpu". Raises ConfigError."""
-        device = check_device(device, try_torch)
-        return TrainedGPT(self.stored, self.checkpoint, self.name, device)
+        return TrainedGPT(self.stored, self.checkpoint, check_device(device, try_torch))
 
     def prove(self) -> TrainedGPT:
         """Checks the probe, unless that was done. Raises CheckpointError."""
@@ -173,18 +170,13 @@ class TrainedGPT:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies share no decoder."""
-        return TrainedGPT, (self.stored, self.checkpoint, self.name, self.device)
-
-    @property
-    def title(self) -> str:
-        """The name and the step."""
-        return f"{self.name} step {self.stored.step:,}"
+        return TrainedGPT, (self.stored, self.checkpoint, self.device)
 
     @property
     def origin(self) -> dict[str, Any]:
         """The checkpoint of a result, and what computed it."""
         device = self.device if isinstance(self.reader, DeviceReader) else "cpu"
-        return self.stored.origin | {"run": self.name, "device": device}
+        return {**self.stored.origin, "device": device}
 
     @property
     def recorded(self) -> Manifest | None:
@@ -210,11 +202,6 @@ class TrainedGPT:
     def training(self) -> TrainConfig:
         """The options of the training; `config` has those of the model."""
         return self.manifest.train
-
-    @property
-    def parent(self) -> Parent | None:
-        """The model whose weights the run started with; None: random weights."""
-        return self.manifest.parent
 
     @property
     def steps(self) -> list[int]:
@@ -298,6 +285,7 @@ class TrainedGPT:
         self,
         prompt: str,
         config: SampleConfig,
+        *,
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
         data: Path = Path("data"),
@@ -338,8 +326,8 @@ class TrainedGPT:
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
-        """Every stage of every head for the text; None: the `example`. Raises TextError for an
-        empty or too long text and for unknown characters.
+        """Every stage of every head for the text; None: an example. Raises TextError for an empty
+        or too long text and for unknown characters.
         """
         from gpt.heads.attention_map import inspect
 
@@ -383,16 +371,11 @@ class TrainedGPT:
     def text_or_example(
         self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
     ) -> str:
-        """The text, or else the `example`, which a note quotes."""
+        """The text, or else the example of the model file, which a note quotes."""
         if text is None:
-            text = self.example()
-            source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
-            note(f'no {name} given; from {source}: "{text}"')
+            text = self.stored.example()
+            note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
-
-    def example(self, length: int = 12) -> str:
-        """The first long line of the validation split, cut between words."""
-        return self.stored.example(length)
 
     @takes(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
@@ -403,7 +386,7 @@ class TrainedGPT:
 
         ids, name = call.text, call.name
         if ids is None:
-            ids, default_name = self.default_text(note=log_note)
+            ids, default_name = self.default_text()
             name = name or default_name
         elif isinstance(ids, str):
             ids = self.vocabulary.encode(self.known_text(ids, call.unknown))
@@ -413,7 +396,7 @@ class TrainedGPT:
         return survey(self.reader, self.vocabulary, ids, call, text=name, done=call.done)
 
     def default_text(
-        self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
+        self, data: Path = Path("data"), note: Callable[[str], object] = log_note
     ) -> tuple[Ids, str]:
         """The validation split, and its name; if the run or its corpus is missing, the excerpt in
         the model file, with a note.
@@ -427,16 +410,12 @@ class TrainedGPT:
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
-    def wrote_excerpt(self) -> bool:
-        """Whether the model wrote its excerpt itself: it was imported without its text."""
-        return self.recorded is not None and not self.recorded.corpus.digest
-
-    @property
     def excerpt_name(self) -> str:
         """The name of the text that the model file contains."""
-        if self.wrote_excerpt:
-            return f"{len(self.stored.excerpt):,} characters that the model has written"
-        return f"the validation split's first {len(self.stored.excerpt):,} characters"
+        size = f"{len(self.stored.excerpt):,}"
+        if self.recorded and not self.recorded.corpus.digest:  # it was imported without its text
+            return f"{size} characters that the model has written"
+        return f"the validation split's first {size} characters"
 
     def activations(
         self,
@@ -496,20 +475,15 @@ class TrainedGPT:
 
     @takes(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
-        """How well the model predicts a text or, without one, the validation split of its run. Logs
-        a warning if the model has learned some of the text.
-
+        """How well the model predicts a text or, without one, the validation split of its run.
+        name: of the text, for the result. note: gets a warning if the model has learned some of it.
         Raises TextError, ConfigError.
         """
-        from gpt.interface.evaluating import Scorer
+        from gpt.interface.evaluating import evaluate_split, evaluate_text
 
-        text = call.text
-        scorer = Scorer(self, call.chars, call.unknown, Path(call.data))
-        if text is None:
-            return scorer.split()
-        if not isinstance(text, str):
-            text = self.vocabulary.decode(self.vocabulary.row_of(text, "text"))
-        return scorer.text(text)
+        if call.text is None:
+            return evaluate_split(self, call)
+        return evaluate_text(self, call.text, call)
 
     def novelty(
         self,
@@ -521,16 +495,24 @@ class TrainedGPT:
         """How much of each text the model copied from its training text; prompts do not count.
         Raises TextError if that text is missing.
         """
-        from gpt.interface.evaluating import find_copies
+        from gpt.corpus.corpus import splits_of_run
+        from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 
-        return find_copies(self, texts, Path(data), note)
+        if isinstance(texts, str):  # it is a sequence of texts, too
+            raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
+        train, _ = splits_of_run(self.name, self.recorded, Path(data), "`novelty`")
+        if len(train) > MOST:
+            note(f"note: searching for copies only in the first {MOST:,} characters")
+        new = [text.new if isinstance(text, Sample) else text for text in texts]
+        copies = longest_copies(new, train[:MOST], self.vocabulary)
+        return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
         """The same run at "best", "last" or another of its `steps`. Raises CheckpointError,
         ConfigError.
         """
         checkpoint = Run(self.path).at(step)
-        return TrainedGPT(checkpoint.model(), checkpoint, self.name, self.device).prove()
+        return TrainedGPT(checkpoint.model(), checkpoint, self.device).prove()
 
     def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
         """Writes the model into one HTML file: type in the page, and every head follows. Raises
@@ -594,15 +576,13 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
     if (is_file or is_step) and str(step) != "best":
         raise ConfigError("step", f"{place} has one step only; leave `step` out")
     if is_file:
-        return TrainedGPT(read_model(path), name=printable(place))
+        return TrainedGPT(read_model(path))
     if is_step:
         checkpoint = Checkpoint.open(path)
-    elif os.path.isdir(path):
-        checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
-    elif all_runs(path.parent):
+    elif not os.path.isdir(path) and all_runs(path.parent):
         checkpoint = find_run(path.parent, path.name).at(step)  # names the most similar run
     else:
-        raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
+        checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
     return TrainedGPT(checkpoint.model(), checkpoint)
 
 

@@ -1,6 +1,10 @@
-"""Training from Python: `gpt.train` and `gpt.resume`, with a progress bar.
+"""Trains runs: `gpt.train` and `gpt.resume`, with a progress bar; and what `gptx train` shares with
+them. Up to the first step it reads the corpus, plans the run and locks it, and prints nothing.
+Torch is imported only while a thread counts n-grams.
 
-They train as `gptx train` does. Imports torch only once the corpus is read.
+A run may start with another model's weights, its parent's, which is only read. The new model takes
+its layout: the options that set the shapes and the function of a model. The vocabulary grows
+(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/gpt.py).
 """
 
 from __future__ import annotations
@@ -8,34 +12,293 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+import msgspec
 from msgspec import Meta
 
-from gpt.config import ModelOptions, RunConfig, TrainConfig
-from gpt.config.fields import fields_of, only_fields, require, takes_given
-from gpt.config.train import DEFAULTS, Changeable, Session
-from gpt.devices import let_threads_sleep
-from gpt.errors import ConfigError
-from gpt.interface.trained import TrainedGPT, load
+from gpt.config import ModelConfig, ModelOptions, RunConfig, TrainConfig
+from gpt.config.fields import fields_of, only_fields, options_of, require, takes_given
+from gpt.config.model import MAY_DIFFER_FROM_PARENT
+from gpt.config.train import (
+    DEFAULTS,
+    Changeable,
+    Session,
+    Tracker,
+    from_toml,
+    preset_values,
+    to_toml,
+)
+from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
+from gpt.corpus.doubts import doubts
+from gpt.corpus.sources import Progress, Texts, no_progress
+from gpt.counting.baseline import count_ahead
+from gpt.counting.tables import release_memory
+from gpt.devices import let_threads_sleep, resolve_device
+from gpt.errors import ConfigError, TextError
+from gpt.interface.trained import TrainedGPT, find_model, load, read_checkpoint
 from gpt.signals import stop_on_signals
-from gpt.storage.run import MANIFEST
-from gpt.vocabulary import log_note
+from gpt.storage import files
+from gpt.storage.manifest import CorpusId, Manifest, Parent, TrainedText
+from gpt.storage.model_file import StoredModel
+from gpt.storage.run import (
+    Checkpoint,
+    Run,
+    check_free,
+    discard_if_empty,
+    find_run,
+    new_run,
+)
+from gpt.training import ranks
+from gpt.training.events import (
+    Evaluated,
+    EvaluatedAtEnd,
+    Evaluating,
+    Event,
+    Sampled,
+    Saved,
+    Stepped,
+    check_tracker,
+)
+from gpt.vocabulary import Vocabulary, log_note
+from gpt.words import printable
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from gpt.interface.preparing import Start
-    from gpt.training.events import Event
-    from gpt.training.trainer import Trainer
+    from gpt.training.plan import Plan
+    from gpt.training.trainer import Job, Trainer
+
+SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+CONFIG = "config.toml"  # the file with the options of a run
+
+#: A context that shows the progress of reading a text; None: nothing shows it.
+Bar: TypeAlias = AbstractContextManager[Progress] | None
+
+
+@dataclass(frozen=True)
+class Start:
+    """A planned training before its first step.
+
+    checkpoint: the one to resume. recipe: options that a known corpus has set.
+    """
+
+    plan: Plan
+    run: Run
+    job: Job
+    log: Tracker | None
+    checkpoint: Checkpoint | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    def trainer(self) -> Trainer:
+        """Makes the model and the optimizer."""
+        from gpt.reading.probe import prove_tensors
+        from gpt.training.trainer import Trainer
+
+        trainer = Trainer(self.run, self.job, self.checkpoint, prove_tensors)
+        trainer.records.track(self.log, self.plan.manifest)
+        return trainer
+
+
+@contextmanager
+def begin_run(
+    options: RunConfig,
+    asked: Mapping[str, Any],
+    texts: Texts,
+    bar: Bar = None,
+    *,
+    dry: bool = False,
+) -> Iterator[Start]:
+    """Reads the texts and plans a new run, then makes and locks its folder. The folder is removed
+    if nothing was saved in it.
+
+    asked: options of ModelConfig and TrainConfig. dry: makes no folder. Several ranks have joined
+    before. Raises ConfigError, TextError, StorageError, OutOfMemory, CheckpointError.
+    """
+    began = time.perf_counter()
+    check_tracker(options.log)
+    parent = None
+    if options.init_from is not None:
+        find = partial(find_model, options.checkpoints, options.init_from)
+        parent = ranks.share_result(find, _place_of, read_checkpoint)
+        asked = _with_layout(asked, parent.stored)
+    recipe = _recipe(options, asked, texts)
+    asked, preset = {**asked, **recipe}, options.preset or "default"
+    if options.run is not None:
+        check_free(options.checkpoints, options.run)
+    values = preset_values(preset, resolve_device(options.device), asked)
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    known = parent.vocabulary if parent else None
+    corpus = _read(partial(read_corpus, texts, options.data, train, known), options.data, bar)
+    size = len(corpus.vocabulary)
+    model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
+    train_ids, val_ids = corpus.split(train.val_fraction, 1)
+    # torch is imported while a thread counts
+    ahead = count_ahead(train_ids, val_ids, size, model.counting)
+    from gpt.training.plan import Machine, make_plan
+    from gpt.training.trainer import Job
+
+    baseline, experts = ahead.result()  # before the machine's speed is measured
+    plan = make_plan(
+        corpus,
+        asked,
+        preset,
+        Machine.measured(options.device),
+        options.minutes,
+        baseline=baseline,
+        parent=_parent_of(parent, corpus) if parent else None,
+    )
+    reasons = doubts(corpus, plan.manifest.train)
+    manifest = replace(plan.manifest, doubts=reasons)
+    plan = replace(plan, manifest=manifest, warnings=(*plan.warnings, *reasons.texts))
+    with ExitStack() as unlocked, ExitStack() as stack:
+        folder = None
+        if ranks.is_first() and not dry:
+            folder = new_run(options.checkpoints, texts.stem, options.run)
+            stack.enter_context(folder.lock())
+            unlocked.callback(discard_if_empty, folder)
+            source = {
+                "corpus": [printable(name) for name in texts.names] or None,
+                # the step that was read, because tomorrow another step may be the run's best
+                "init_from": printable(_place_of(parent)) if parent else None,
+            }
+            folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
+        run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
+        start = parent.stored if parent else None
+        job = Job(
+            corpus, manifest, plan.device, plan.speed, experts=experts, start=start, began=began
+        )
+        yield Start(plan, run, job, options.log, recipe=recipe)
+
+
+@contextmanager
+def resume_run(
+    run: Run,
+    options: RunConfig,
+    asked: Mapping[str, Any],
+    texts: Texts,
+    bar: Bar = None,
+) -> Iterator[Start]:
+    """Locks a run, and plans the rest of it from its newest undamaged checkpoint on.
+
+    The arguments are those of begin_run. Raises CheckpointError, ConfigError, TextError,
+    RunInUseError, OutOfMemory.
+    """
+    began = time.perf_counter()
+    check_tracker(options.log)
+    with ExitStack() as stack:
+        if ranks.is_first():
+            stack.enter_context(run.lock())
+        checkpoint, warnings = ranks.share_result(
+            run.last_undamaged,
+            lambda result: str(result[0].path),
+            lambda path: (Checkpoint.open(Path(path)), []),
+        )
+        manifest = checkpoint.manifest
+        require(
+            not manifest.imported,
+            "resume",
+            "this run was imported without the state of its optimizer; begin a new run with its "
+            "weights: gptx train TEXT --init-from RUN",
+        )
+        same = options.preset in (None, manifest.preset)
+        advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
+        require(same, "preset", advice)
+        find = partial(find_corpus, texts, options.data, manifest, run.name)
+        corpus = _read(find, options.data, bar)
+        from gpt.training.plan import Machine, resume_plan
+        from gpt.training.trainer import Job
+
+        machine = Machine.measured(options.device)
+        plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
+        plan = replace(plan, warnings=(*warnings, *plan.warnings))
+        job = Job(corpus, plan.manifest, plan.device, plan.speed, began=began)
+        yield Start(plan, run, job, options.log, checkpoint)
+
+
+def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
+    """The options that a known corpus sets; if a preset is given, only its split."""
+    recipe = {name: value for name, value in texts.recipe.items() if name not in asked}
+    if options.preset:
+        recipe = {name: recipe[name] for name in ("split", "val_fraction") if name in recipe}
+    if options.minutes is not None:
+        recipe.pop("steps", None)
+    return recipe
+
+
+def _read(read: Callable[..., Corpus], data: Path, bar: Bar) -> Corpus:
+    """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
+
+    def follow(message: list[Any]) -> Corpus:
+        identity, vocabulary = msgspec.convert(message, tuple[CorpusId, Vocabulary])
+        corpus = reopen_corpus(identity, data, vocabulary)
+        if corpus is None:
+            raise TextError(f"{data.resolve()} does not hold the encoded corpus")
+        return corpus
+
+    with bar or nullcontext(no_progress) as done:
+        return ranks.share_result(
+            partial(read, progress=done),
+            lambda corpus: msgspec.to_builtins((corpus.identity, corpus.vocabulary)),
+            follow,
+        )
+
+
+def _record_options(run: Run, manifest: Manifest) -> None:
+    """Writes the options, which `resume` may have changed, to config.toml."""
+    path = run.path / CONFIG
+    if os.path.isfile(path):
+        text = files.read(path).decode("utf-8", "replace")
+        values = from_toml(text, str(path))
+        source = {name: values.get(name) for name in ("corpus", "init_from")}
+        run.write(CONFIG, to_toml({**source, **manifest.settings()}))
+
+
+def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
+    """A text that the model generates now. To do so, it opens, and so checks, the checkpoint just
+    saved. The counts of the training serve the model, too, as a second copy would need memory.
+    """
+    model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
+    model.mixture = trainer.mixture(trainer.kept, step)
+    release_memory()  # frees what the check took
+    text = model.sample(length=SAMPLE_LENGTH, seed=1)
+    trainer.run.append("samples", {"step": step, "text": text})
+    return Sampled(step, text)
+
+
+def _place_of(parent: TrainedGPT) -> str:
+    """The path of the folder of its step, or of the model file."""
+    source = parent.stored.source
+    return str(source.parent if parent.checkpoint else source)
+
+
+def _with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
+    """The given options and the parent's layout. Raises ConfigError for a conflict of them."""
+    options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
+    layout = {name: value for name, value in vars(parent.config).items() if name in options}
+    for name, value in asked.items():
+        has = f"{parent.name}, whose weights this run starts with, has {layout.get(name)}"
+        require(layout.get(name, value) == value, name, f"{has}, not {value}; leave the option out")
+    return {**asked, **layout}
+
+
+def _parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
+    """What a run on this corpus records about the model that it starts with."""
+    stored, manifest = model.stored, model.recorded
+    texts = manifest.texts(stored.name) if manifest else (TrainedText(stored.name),)
+    added = corpus.vocabulary.characters[len(stored.vocabulary) :]
+    return Parent(stored.name, stored.step, stored.digest, added, texts)
+
 
 PathLike: TypeAlias = str | os.PathLike[str]
 #: A file, a folder, a known name, or several of these; None: the Python language reference.
-Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
+Names: TypeAlias = PathLike | Sequence[PathLike] | None
 
 BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 
@@ -44,7 +307,7 @@ BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow term
 class TrainCall(TrainConfig, ModelOptions, RunConfig):
     """The arguments of `train`."""
 
-    corpus: Corpus = field(default=None, kw_only=False)
+    corpus: Names = field(default=None, kw_only=False)
     text: Annotated[str | None, Meta()] = None
     init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # wider
     progress: Annotated[bool, Meta()] = True
@@ -57,54 +320,19 @@ class ResumeCall(Changeable, Session):
     """The arguments of `resume`."""
 
     run: TrainedGPT | PathLike = field(kw_only=False)
-    corpus: Corpus = field(default=None, kw_only=False)
+    corpus: Names = field(default=None, kw_only=False)
     progress: Annotated[bool, Meta()] = True
     data: PathLike = "data"  # type: ignore[assignment]  # wider
 
 
-def _begin(arguments: dict[str, Any]) -> AbstractContextManager[Start]:
-    """Plans a new run. Raises ConfigError, TextError."""
-    from gpt.interface.preparing import Texts, begin_run
-
-    _require_one_process("train")
-    let_threads_sleep()
-    run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": _place(arguments)})
-    corpus, text = arguments.get("corpus"), arguments.get("text")
-    options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
-    is_last = options.get("split", "last") == "last"
-    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
-    if text is None:
-        return begin_run(run, options, Texts(corpus_names(corpus)))
-    require(corpus is None, "text", "give either `corpus` or `text`")
-    require(bool(text), "text", "it is empty")
-    return begin_run(run, options, Texts(("-",), io.BytesIO(text.encode()), "text"))
-
-
-def _require_one_process(name: str) -> None:
-    """Raises ConfigError in one of several processes that torchrun has started."""
-    from gpt.training import ranks
-
-    if ranks.world_size() > 1:
-        raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
-
-
-def _place(arguments: dict[str, Any]) -> str | None:
-    """The run's name or the path of the model to start with."""
-    model = arguments.get("init_from")
-    if not isinstance(model, TrainedGPT):
-        return os.fspath(model) if isinstance(model, os.PathLike) else model
-    source = model.stored.source
-    return str(source.parent if os.path.isfile(source.parent / MANIFEST) else source)
-
-
-def corpus_names(corpus: Corpus) -> tuple[str, ...]:
-    """The names of these texts. Raises ConfigError for an empty list."""
+def _texts(corpus: Names) -> Texts:
+    """Raises ConfigError for an empty list."""
     if corpus is None:
-        return ()
+        return Texts()
     several = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
     names = tuple(os.fspath(path) for path in several)
     require(bool(names), "corpus", "the list is empty; name a file or a folder")
-    return names
+    return Texts(names)
 
 
 @takes_given(TrainCall, DEFAULTS)
@@ -119,7 +347,22 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    return _trained(_begin(arguments), arguments)
+    corpus, text = arguments.get("corpus"), arguments.get("text")
+    start = arguments.get("init_from")
+    if isinstance(start, TrainedGPT):
+        start = _place_of(start)
+    elif isinstance(start, os.PathLike):
+        start = os.fspath(start)
+    run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": start})
+    options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
+    is_last = options.get("split", "last") == "last"
+    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
+    texts = _texts(corpus)
+    if text is not None:
+        require(corpus is None, "text", "give either `corpus` or `text`")
+        require(bool(text), "text", "it is empty")
+        texts = Texts(("-",), io.BytesIO(text.encode()), "text")
+    return _trained(begin_run(run, options, texts), arguments)
 
 
 @takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
@@ -130,22 +373,21 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     finished run begins again at half its highest learning rate. steps: the number in all. corpus:
     where the text is now, if it has moved. Raises what `train` does, and CheckpointError.
     """
-    from gpt.interface.preparing import Texts, resume_run
-    from gpt.storage.run import Run, find_run
-
-    _require_one_process("resume")
-    let_threads_sleep()
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
-    settings = RunConfig(**only_fields(Session, arguments), checkpoints=path.parent)
-    options = only_fields(Changeable, arguments)
-    texts = Texts(corpus_names(arguments.get("corpus")))
-    return _trained(resume_run(stored, settings, options, texts), arguments)
+    settings, options = only_fields(Session, arguments), only_fields(Changeable, arguments)
+    texts = _texts(arguments.get("corpus"))
+    return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 
 
 def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:
-    """Trains to the end, or until an interrupt. Returns the run."""
+    """Trains to the end, or until an interrupt. Returns the run. Raises ConfigError in one of
+    several processes that torchrun has started.
+    """
+    if ranks.world_size() > 1:
+        raise ConfigError("Python trains in one process; use torchrun with gptx train")
+    let_threads_sleep()
     with preparing as start:
         from tqdm import tqdm
 
@@ -156,7 +398,7 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
         hidden = not (arguments.get("progress", True) and _can_show())
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
         with stop_on_signals(trainer.stop, "SIGINT"), bar:
-            for _ in show_bar(trainer, bar):
+            for _ in train_with_bar(trainer, bar):
                 pass
         step = trainer.manifest.step
         if trainer.manifest.progress < 1:
@@ -166,22 +408,29 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
     return load(start.run.path)
 
 
-def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events. The bar, of total 1, shows progress, step and losses."""
-    from gpt.interface.preparing import train_and_record
-    from gpt.training.events import Evaluated, EvaluatedAtEnd, Evaluating, Stepped
-
+def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
+    """Trains and yields the events. Records in the run a sample of each checkpoint, and the options
+    of a resumed run. The bar, of total 1, shows progress, step and losses.
+    """
     shown = validation = ""
-    for event in train_and_record(trainer):
-        if isinstance(event, Stepped):
-            shown = f"step {event.step:,} loss {event.loss:.3f}"
-            bar.set_description_str(f"{shown}{validation} ", refresh=False)
-            bar.update(trainer.manifest.progress - bar.n)
-        elif isinstance(event, Evaluated | EvaluatedAtEnd):
-            validation = f" validation {event.val_loss:.3f}"
-        elif isinstance(event, Evaluating):
-            bar.set_description_str(f"reading the validation text: {event.share:.0%} ")
-        yield event
+    is_recorded = trainer.saved_step is None  # when a run begins
+    with closing(trainer.records):
+        for event in trainer.events():
+            if isinstance(event, Stepped):
+                shown = f"step {event.step:,} loss {event.loss:.3f}"
+                bar.set_description_str(f"{shown}{validation} ", refresh=False)
+                bar.update(trainer.manifest.progress - bar.n)
+            elif isinstance(event, Evaluated | EvaluatedAtEnd):
+                validation = f" validation {event.val_loss:.3f}"
+            elif isinstance(event, Evaluating):
+                bar.set_description_str(f"reading the validation text: {event.share:.0%} ")
+            yield event
+            if isinstance(event, Saved):
+                if not is_recorded:
+                    _record_options(trainer.run, trainer.manifest)
+                    is_recorded = True
+                if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                    yield _sampled(trainer, event.checkpoint)
     if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"
         bar.set_description_str(f"{shown}{validation} ")

@@ -128,7 +128,7 @@ def _example(model: TrainedGPT) -> str:
     the end, so that a head that copies has something to do.
     """
     if _sources(model) != ("repeats",):
-        return model.example(EXAMPLE)
+        return model.stored.example(EXAMPLE)
 
     def unfit(word: str) -> tuple[bool, bool, int]:
         """A letter that stands in the word twice has two letters after it."""

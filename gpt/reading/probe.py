@@ -74,7 +74,7 @@ def allowed_in_float32(error: float, largest: float) -> float:
 
 
 class Device(Protocol):
-    """A model's forward pass and its decoder, as a sampler.Decoder (model.device.DeviceGPT)."""
+    """A model's forward pass and its decoder, as a sampler.Decoder (model.gpt.DeviceGPT)."""
 
     def start(self, ids: Ids) -> Array: ...
     def step(self, ids: Ids) -> Array: ...

@@ -51,30 +51,6 @@ class Curve(Arrays):
     characters: npt.NDArray[np.int64]
     gpt: Losses | None = None
 
-    def lines(self) -> Sequence[Line]:
-        """The losses over the steps, to draw."""
-        losses = {"validation": self.val, "training": self.train, "GPT alone": self.gpt}
-        steps = self.steps.tolist()
-        return [Line(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each evaluation."""
-        columns = {"step": self.steps, "train": self.train, "val": self.val}
-        if self.gpt is not None:
-            columns["gpt"] = self.gpt
-        columns["val_characters"] = self.characters
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def _saved(run: Run, step: int) -> str:
-    """When a step was saved: "2025-11-24 14:03"; "" if it is gone."""
-    with suppress(OSError):
-        saved = (run.path / step_folder(step)).stat().st_mtime
-        return f"{datetime.fromtimestamp(saved):%Y-%m-%d %H:%M}"
-    return ""
-
 
 @dataclass(frozen=True, repr=False)
 class Overview(Result):
@@ -165,7 +141,12 @@ class Overview(Result):
         return facts
 
     def curves(self) -> Sequence[Line]:
-        return self.curve.lines() if len(self.curve.steps) > 1 else ()
+        """The losses over the steps."""
+        curve = self.curve
+        losses = {"validation": curve.val, "training": curve.train, "GPT alone": curve.gpt}
+        steps = curve.steps.tolist()
+        lines = [Line(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
+        return lines if len(steps) > 1 else ()
 
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         """The first, the middle and the last sample."""
@@ -177,17 +158,16 @@ class Overview(Result):
             rows.append({"step": step, "loss": losses.get(step), "text": text})
         return rows
 
-    def sentence(self, all: bool = False) -> str:
-        """Whether the text is the limit; "" if that is not known."""
-        best = self.manifest.best_step
-        if best is None or self.manifest.since_best < 2:
-            return ""
-        return f"no better since step {best:,}: more text helps more than more time"
-
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """A row for each evaluation."""
-        return self.curve.rows
+        curve = self.curve
+        columns = {"step": curve.steps, "train": curve.train, "val": curve.val}
+        if curve.gpt is not None:
+            columns["gpt"] = curve.gpt
+        columns["val_characters"] = curve.characters
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def record(self) -> Mapping[str, Any]:
         """How the run ended, its options and its corpus."""
@@ -286,12 +266,9 @@ class Runs(Result):
         return iter(self.runs)
 
     def __getitem__(self, which: str | SupportsIndex) -> Overview:
-        if not isinstance(which, str):
-            return self.runs[index(which)]
-        names = [run.name for run in self]
-        if which not in names:
-            raise KeyError(f"no run {which!r}; there are: {', '.join(names)}")
-        return self.runs[names.index(which)]
+        if isinstance(which, str):
+            return {run.name: run for run in self}[which]
+        return self.runs[index(which)]
 
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []
@@ -302,10 +279,14 @@ class Runs(Result):
                 mark += " (pinned)"
             if manifest.doubts != Doubts():
                 mark += " (loss in doubt)"
+            saved = ""
+            with suppress(OSError):  # the run may be gone by now
+                seconds = (run.path / step_folder(manifest.step)).stat().st_mtime
+                saved = f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
             texts = [os.path.basename(name) for name in manifest.corpus.sources]
             row = {
                 "run": run.name + mark,
-                "saved": _saved(run.run, manifest.step),
+                "saved": saved,
                 "trained": "imported" if manifest.imported else duration(manifest.elapsed),
                 "loss": run.loss,
                 "counting": manifest.baseline.nats if manifest.baseline else None,
@@ -315,8 +296,6 @@ class Runs(Result):
         return rows
 
     def sentence(self, all: bool = False) -> str:
-        if not self.runs:
-            return "train one: gptx train"
         return "nats a character · gptx runs NAME shows one run"
 
     @property

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from typing import Any, SupportsIndex
 import msgspec
 
 from gpt.config.fields import require
-from gpt.errors import CheckpointError, ConfigError, GptxError, RunInUseError
+from gpt.errors import CheckpointError, ConfigError, RunInUseError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import (
@@ -136,10 +135,6 @@ class Run:
             kept = ", ".join(map(str, steps)) or "none"
             raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")
         return self._open(int(which))
-
-    def model(self, which: str | SupportsIndex = "best") -> StoredModel:
-        """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
-        return self.at(which).model()
 
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
@@ -400,5 +395,4 @@ def check_free(root: Path, name: str) -> Run:
 def discard_if_empty(run: Run) -> None:
     """Removes a run's folder if nothing was saved in it."""
     if not run.steps():
-        with suppress(OSError, GptxError):
-            shutil.rmtree(run.path)
+        files.discard(run.path)

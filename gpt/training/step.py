@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.corpus.batches import DROPOUT, batch_starts, philox, windows
+from gpt.corpus.corpus import DROPOUT, batch_starts, philox, windows
 from gpt.counting.baseline import HeldOut
 from gpt.devices import reason_of
 from gpt.errors import ConfigError, OutOfMemory
@@ -127,9 +127,7 @@ def batch_rows(
     """These rows of a step's batch: (b, T) inputs and (b, T) targets, IGNORED for held-out text.
     separator (n,): the ids between two items, if windows are to begin at items.
     """
-    starts = batch_starts(
-        text, config.seed, step, config.batch_size, block_size, config.window_order, separator
-    )[rows]
+    starts = batch_starts(text, config, step, block_size, separator)[rows]
     inputs, targets = windows(text, starts, block_size)
     if held is not None:
         places = starts[:, None] + np.arange(1, block_size + 1)

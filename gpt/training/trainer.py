@@ -268,7 +268,7 @@ class Trainer:
         most = characters_read(of, now.model.block_size, most)
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
-        model = self.kept if step == now.step else load_gpt(self.run.model(step), self.device)
+        model = self.kept if step == now.step else load_gpt(self.run.at(step).model(), self.device)
         mixture, losses = self.mixture(model, step), Losses(math.nan)
         for result in evaluate_with_progress(model, self.val, self.device, most, mixture):
             if isinstance(result, Losses):

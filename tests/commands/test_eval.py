@@ -95,6 +95,6 @@ def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home:
         assert json.loads(answer.out)["learned"] == 0.0
     mixed = (new[:600] + text[300:700]).encode()
     part = gptx("eval", "-", "--run", "alone", "--json", stdin=mixed)
-    assert f"warning: 40 % of standard input {is_in}" in part.err
+    assert f"warning: 40% of standard input {is_in}" in part.err
     record = json.loads(part.out)
     assert (record["learned"], record["trained_on"]) == (pytest.approx(0.4, abs=0.002), False)

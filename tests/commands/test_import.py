@@ -42,7 +42,7 @@ def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: 
     ):
         found = gptx(*command, *where)
         assert found.code == 0, (command, found.err)
-    assert "from a text that the model wrote" in gptx("attn", *where).err
+    assert "characters that the model has written" in gptx("attn", *where).err
     assert "measuring on 1,000 characters that the model has written" in gptx("heads", *where).err
     story = gptx("runs", "letters-1", *where).out
     assert "from   nanoGPT, ckpt.pt: iteration 300" in story

@@ -12,9 +12,8 @@ import pytest
 from program import TINY, Gptx
 
 import gpt
-from gpt.config import SampleConfig
-from gpt.corpus.batches import batch_starts
-from gpt.corpus.corpus import splits_of_run
+from gpt.config import SampleConfig, TrainConfig
+from gpt.corpus.corpus import batch_starts, splits_of_run
 from gpt.reading import writing
 
 PLACES = ("port", "ville", "minster", "ham", "ford", "stead", "bury", "mouth")
@@ -39,7 +38,8 @@ def test_windows_and_samples_begin_at_items(separator: str, home: Path) -> None:
     run = gpt.load(home / "lists/list")
     ids, _ = splits_of_run(run.name, run.manifest, home / "data")
     text, between = run.vocabulary.decode(ids), run.vocabulary.encode(separator)
-    for at in batch_starts(ids, 1, 3, 8, 16, "random", between).tolist():
+    train = TrainConfig(batch_size=8)
+    for at in batch_starts(ids, train, 3, 16, between).tolist():
         assert text[:at].endswith(separator) or separator not in text[at : at + 16]
     sampled = run.sample(length=400, n=3, temperature=1.5)
     assert all(separator not in item for item in sampled)

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpt.config import TrainConfig
 from gpt.config.train import WindowOrder
-from gpt.corpus.batches import batch_starts, windows
+from gpt.corpus.corpus import batch_starts, windows
 from gpt.vocabulary import Ids
 
 
@@ -17,8 +18,8 @@ def batch(
     ids: Ids, seed: int, step: int, batch_size: int, block_size: int, order: WindowOrder = "random"
 ) -> tuple[Ids, Ids]:
     """The inputs and targets of a step."""
-    starts = batch_starts(ids, seed, step, batch_size, block_size, order)
-    return windows(ids, starts, block_size)
+    train = TrainConfig(seed=seed, batch_size=batch_size, window_order=order)
+    return windows(ids, batch_starts(ids, train, step, block_size), block_size)
 
 
 @settings(deadline=None, max_examples=50)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
-import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +29,17 @@ from gpt.corpus.corpus import (
     reopen_corpus,
     write_ids,
 )
-from gpt.corpus.sources import CODE_POINTS, JoinedText, measure_text, no_progress
+from gpt.corpus.sources import CODE_POINTS, JoinedText, Texts, measure_text
 from gpt.errors import StorageError, TextError
-from gpt.storage import files
 from gpt.vocabulary import Vocabulary, code_points, unix_lines
 
-PIPE = io.BytesIO()
 DELICATE = "\r\n\r\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
 CHUNKS = st.integers(4, 9)
 
 
 def encoded(folder: Path, *contents: bytes) -> Corpus:
     """Files of these bytes, 0.txt, 1.txt, …, as one corpus."""
-    return encode_corpus(sources_of(folder, *contents), folder / "data")
+    return encode_corpus(JoinedText(sources_of(folder, *contents)), folder / "data")
 
 
 def text_of(corpus: Corpus) -> str:
@@ -103,8 +99,8 @@ def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> N
 
 
 def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
-    sources = sources_of(tmp_path, TEXT)
-    corpus = encode_corpus(sources, tmp_path / "data", None, TrainConfig(split="every:4"))
+    text = JoinedText(sources_of(tmp_path, TEXT))
+    corpus = encode_corpus(text, tmp_path / "data", every=4)
     assert corpus.block == len(TEXT) // 40 == 72
     assert corpus.longest_context(0.1) == 18
     corpus.split(0.1, 18)
@@ -128,7 +124,7 @@ def test_a_text_that_changes_between_the_readings_is_rejected(
 
     monkeypatch.setattr(module, "measure_text", meanwhile)
     with pytest.raises(TextError, match=r"^0\.txt was changed while it was read"):
-        encode_corpus([source], tmp_path / "data")
+        encode_corpus(JoinedText([source]), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -188,7 +184,7 @@ def test_ids_are_stored_split_by_split(
         measures = measure_text(text, training=len(contents))
         vocabulary, table = build_vocabulary(measures.counts)
         order = choose_split(measures.starts, len(contents), every)
-        write_ids(text, measures.digest, table, order, folder / "ids", no_progress)
+        write_ids(text, table, order, folder / "ids", digest=measures.digest)
     ids = np.frombuffer((folder / "ids").read_bytes(), vocabulary.dtype)
     assert vocabulary == Vocabulary.from_text(whole)
     borders = itertools.pairwise([0, *order.borders, len(whole)])
@@ -238,25 +234,15 @@ def test_vocabulary_grows_by_the_new_characters(before: str, text: str, val: str
     counts = [np.bincount(code_points(part), minlength=CODE_POINTS) for part in (text, val)]
     if new - set(text):
         with pytest.raises(TextError, match="is only in the text that validates"):
-            build_vocabulary(np.array(counts), known, grows=True)
+            build_vocabulary(np.array(counts), known)
         return
-    vocabulary, table = build_vocabulary(np.array(counts), known, grows=True)
+    vocabulary, table = build_vocabulary(np.array(counts), known)
     assert vocabulary.characters == known.characters + "".join(sorted(new))
     assert table.dtype == vocabulary.dtype
     assert vocabulary.decode(table[code_points(text + val)]) == text + val
     again, table_again = build_vocabulary(np.array(counts), vocabulary)
     assert again == vocabulary
     np.testing.assert_array_equal(table_again, table)
-
-
-def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    corpus_of(TEXT, tmp_path)
-    old = data / f"{files.TEMPORARY}1"
-    old.write_text("half")
-    os.utime(old, (0, time.time() - 2 * files.STALE))
-    read_corpus([str(tmp_path / "text.txt")], data, io.BytesIO())
-    assert {path.suffix for path in data.iterdir()} == {".ids", ".json"}
 
 
 def test_a_data_folder_that_is_a_file_is_one_error(tmp_path: Path) -> None:
@@ -274,15 +260,15 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_finds_its_text_encoded_or_else_encodes_it_again(working: Path) -> None:
-    corpus = read_corpus(["book.txt"], working, PIPE)
+    corpus = read_corpus(Texts(["book.txt"]), working, TrainConfig())
     run = manifest_of(corpus)
     Path("book.txt").rename("moved.txt")
-    found = find_corpus(run, (), working, PIPE)
+    found = find_corpus(Texts(), working, run)
     assert (text_of(found), found.identity, found.notes) == (TEXT, corpus.identity, ())
     shutil.rmtree(working)
     with pytest.raises(TextError, match=r"^cannot read corpus 'book\.txt'"):
-        find_corpus(run, (), working, PIPE)
-    again = find_corpus(run, ["moved.txt"], working, PIPE)
+        find_corpus(Texts(), working, run)
+    again = find_corpus(Texts(["moved.txt"]), working, run)
     assert again.identity.digest == corpus.identity.digest
 
 
@@ -292,11 +278,11 @@ def test_a_run_finds_its_text_encoded_or_else_encodes_it_again(working: Path) ->
 def test_resume_finds_the_same_validation_split(working: Path, options: dict[str, Any]) -> None:
     Path("other.txt").write_text(TEXT[:500])
     config, names = TrainConfig(**options), ["book.txt", "book.txt", "book.txt"]
-    first = read_corpus(names, working, PIPE, config=config)
+    first = read_corpus(Texts(names), working, config)
     train, val = (part.tolist() for part in first.split(0.1, 4))
     assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
     for _ in ("from what is encoded", "from the texts"):
-        found = find_corpus(manifest_of(first, options), (), working, PIPE)
+        found = find_corpus(Texts(), working, manifest_of(first, options))
         assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]
         assert found.identity == first.identity
         shutil.rmtree(working)
@@ -304,19 +290,19 @@ def test_resume_finds_the_same_validation_split(working: Path, options: dict[str
 
 @pytest.mark.parametrize("names", [(), ("book.txt",)])
 def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) -> None:
-    run = manifest_of(read_corpus(["book.txt"], working, PIPE))
+    run = manifest_of(read_corpus(Texts(["book.txt"]), working, TrainConfig()))
     shutil.rmtree(working)
     Path("book.txt").write_text(TEXT + "!")
     with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text"):
-        find_corpus(run, names, working, PIPE)
+        find_corpus(Texts(names), working, run)
 
 
 def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:
-    corpus = read_corpus(["-"], working, io.BytesIO(TEXT.encode()))
+    corpus = read_corpus(Texts(["-"], io.BytesIO(TEXT.encode())), working, TrainConfig())
     run = manifest_of(corpus)
-    assert text_of(find_corpus(run, (), working, PIPE)) == TEXT
+    assert text_of(find_corpus(Texts(), working, run)) == TEXT
     shutil.rmtree(working)
     with pytest.raises(TextError, match=r"^the corpus came through a pipe and is no longer in "):
-        find_corpus(run, (), working, PIPE)
-    again = find_corpus(run, ["-"], working, io.BytesIO(TEXT.encode()))
+        find_corpus(Texts(), working, run)
+    again = find_corpus(Texts(["-"], io.BytesIO(TEXT.encode())), working, run)
     assert again.identity == corpus.identity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import keyword
 import random
@@ -18,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.corpus.batches import batch_starts, windows
-from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.corpus.corpus import Corpus, batch_starts, read_corpus, windows
 from gpt.corpus.doubts import doubts, losses_of_tenths
 from gpt.corpus.formats import note_of, separator_of
+from gpt.corpus.sources import Texts
 from gpt.errors import TextError
 from gpt.storage.manifest import Doubts
 from gpt.vocabulary import Vocabulary
@@ -41,7 +40,7 @@ def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
         path.write_text(content, newline="")
         names.append(str(path))
     config = TrainConfig(**options)  # type: ignore[arg-type]
-    return read_corpus(names, folder / "data", io.BytesIO(), config=config)
+    return read_corpus(Texts(names), folder / "data", config)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(
 
 
 @pytest.mark.parametrize(
-    "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n"]
+    "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n", "[" * 10**4]
 )
 def test_plain_texts_and_programs_get_no_note(text: str) -> None:
     assert note_of(text) == separator_of(text[: 2**14]) == ""
@@ -90,6 +89,8 @@ def test_one_column_is_read_as_items(tmp_path: Path, content: str) -> None:
         (CSV + '7,"open', "text", r", line 62: broken CSV: unexpected end of data"),
         (CSV + "1,2,3\n", "text", r", line 62: broken CSV: 3 fields in place of 2"),
         (JSONL * 200 + "{", "text", r", line 6,001: broken JSON: "),
+        (JSONL * 200 + "[" * 10**5, "text", r", line 6,001: broken JSON: "),
+        (JSONL * 200 + r'{"text": "\ud800"}', "text", r", line 6,001: broken JSON: "),
         (JSONL * 200 + '{"text": 5}', "text", r", line 6,001: 'text' is no text: 5"),
         (TEXT, "text", r"has no columns: `column` reads CSV, TSV and JSON lines"),
     ],
@@ -116,7 +117,7 @@ def test_a_name_that_is_no_text_is_answered_with_what_to_type(
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "a.csv").write_text(CSV)
     with pytest.raises(TextError, match=advice):
-        read_corpus([name], tmp_path / "data", io.BytesIO())
+        read_corpus(Texts([name]), tmp_path / "data", TrainConfig())
 
 
 @pytest.mark.parametrize(
@@ -151,9 +152,10 @@ def test_windows_begin_at_items_that_begin_near(
     text, size = separator.join(items), 6
     vocabulary = Vocabulary("ab-;")
     ids, between = vocabulary.encode(text), vocabulary.encode(separator)
+    train = TrainConfig(seed=seed, batch_size=5, window_order=order)
     for step in range(3):
-        plain, _ = windows(ids, batch_starts(ids, seed, step, 5, size, order), size)
-        starts_at_items = batch_starts(ids, seed, step, 5, size, order, between)
+        plain, _ = windows(ids, batch_starts(ids, train, step, size), size)
+        starts_at_items = batch_starts(ids, train, step, size, between)
         rows, targets = windows(ids, starts_at_items, size)
         assert np.array_equal(rows[:, 1:], targets[:, :-1])
         for before, row in zip(

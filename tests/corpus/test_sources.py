@@ -23,14 +23,11 @@ from gpt.corpus.sources import (
     Download,
     JoinedText,
     Source,
-    corpus_name,
+    Texts,
     discard_spooled,
-    find_sources,
     measure_text,
 )
 from gpt.errors import TextError
-
-PIPE = io.BytesIO()
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found(*names: str, data: Path = Path("data")) -> list[tuple[str, str]]:
     """Each source's path and name."""
-    return [(source.path.as_posix(), source.name) for source in find_sources(names, data, PIPE)]
+    return [(source.path.as_posix(), source.name) for source in Texts(names).sources(data)]
 
 
 def test_files_keep_their_order_and_folders_are_sorted_without_hidden_files(texts: Path) -> None:
@@ -62,7 +59,7 @@ def test_files_keep_their_order_and_folders_are_sorted_without_hidden_files(text
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "the name is empty"),
+        ("", "no such file or folder"),
         ("a\0b", "null byte"),
         ("n" * 300, "File name too long"),
         (
@@ -75,7 +72,7 @@ def test_files_keep_their_order_and_folders_are_sorted_without_hidden_files(text
 )
 def test_a_text_that_cannot_be_found_is_named(texts: Path, name: str, message: str) -> None:
     with pytest.raises(TextError, match=f"^cannot read corpus .*{message}"):
-        find_sources([name], texts / "data", PIPE)
+        Texts([name]).sources(texts / "data")
     assert not (texts / "data").exists()
 
 
@@ -83,12 +80,12 @@ def test_default_corpus_is_the_python_language_reference(tmp_path: Path) -> None
     for content in (None, "damaged"):
         if content:
             (tmp_path / f"{EMBEDDED}.txt").write_text(content)
-        (source,) = find_sources([], tmp_path, PIPE)
+        (source,) = Texts().sources(tmp_path)
         text = source.path.read_bytes().decode()
         assert len(text) > 400_000
         assert "lambda" in text
         assert source == Source(tmp_path / f"{EMBEDDED}.txt", EMBEDDED)
-    assert find_sources([EMBEDDED], tmp_path, PIPE) == [source]
+    assert Texts([EMBEDDED]).sources(tmp_path) == [source]
 
 
 def test_repeats_has_the_same_bytes_everywhere_without_network(
@@ -110,7 +107,7 @@ def test_repeats_has_the_same_bytes_everywhere_without_network(
     [([], EMBEDDED), (["-"], "stdin"), (["books/war.txt", "b.txt"], "war"), (["books/"], "books")],
 )
 def test_run_is_named_after_its_corpus(corpus: list[str], name: str) -> None:
-    assert corpus_name(corpus) == name
+    assert Texts(corpus).stem == name
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -131,7 +128,7 @@ def test_pipe_is_copied_to_a_file_that_is_deleted_later(tmp_path: Path, how: str
         os.mkfifo(pipe)
         threading.Thread(target=pipe.write_bytes, args=(content,)).start()
     name = "-" if how == "standard input" else str(pipe)
-    (source,) = found_sources = find_sources([name], tmp_path / "data", io.BytesIO(content))
+    (source,) = found_sources = Texts([name], io.BytesIO(content)).sources(tmp_path / "data")
     for _ in range(2):
         with sources.open_source(source) as file:
             assert (source.name, file.read()) == ("-", content)
@@ -226,4 +223,4 @@ def test_a_pipe_that_is_no_text_is_refused_before_it_is_stored(tmp_path: Path) -
             return bytes(size or 0)
 
     with pytest.raises(TextError, match="NUL character"):
-        find_sources(["-"], tmp_path / "data", Endless())
+        Texts(["-"], Endless()).sources(tmp_path / "data")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import tracemalloc
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kneser_ney import Definition
 
-from gpt.corpus.sources import find_sources
+from gpt.corpus.sources import Texts
 from gpt.counting import baseline as counting
 from gpt.counting import tables
 from gpt.counting.baseline import (
@@ -80,7 +79,7 @@ def test_fast_counting_equals_the_definition(
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The embedded corpus of this Python."""
-    (source,) = find_sources([], tmp_path_factory.mktemp("data"), io.BytesIO())
+    (source,) = Texts().sources(tmp_path_factory.mktemp("data"))
     return source.path.read_text(encoding="utf-8")
 
 

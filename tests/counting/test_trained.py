@@ -59,7 +59,8 @@ def test_the_loss_of_both_is_below_that_of_the_gpt(
 
 def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
     run, trainer, events = made
-    found = gpt.load(run.path).eval(np.asarray(trainer.val))
+    model = gpt.load(run.path)
+    found = model.eval(model.vocabulary.decode(trainer.val))
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
     assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
     assert found.counting is not None

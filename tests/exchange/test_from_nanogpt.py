@@ -19,11 +19,11 @@ from foreign import CHARACTERS, checkpoint_of, logits_of, meta_of, saved, state_
 import gpt
 from gpt.config import RunConfig
 from gpt.corpus.corpus import splits_of_run
-from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
-from gpt.exchange import from_nanogpt
+from gpt.corpus.sources import Texts
+from gpt.errors import ConfigError, ForeignModelError, TextError
 from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, plain_value
-from gpt.interface.preparing import Texts, resume_run
 from gpt.interface.trained import TrainedGPT, read_checkpoint
+from gpt.interface.training import resume_run
 from gpt.storage.run import Run
 
 ADVICE = ("weights_only", "add_safe_globals", "pickle.load")  # words of torch's own errors
@@ -141,23 +141,6 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
         imported(path, tmp_path, corpus=source, data=data)
 
 
-def test_model_that_numpy_cannot_reproduce_is_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_nanogpt(tmp_path / "files")
-    fit = from_nanogpt.fit
-
-    def huge(*arguments: Any) -> Any:
-        config, tensors = fit(*arguments)
-        return config, {name: tensor * 1e30 for name, tensor in tensors.items()}
-
-    monkeypatch.setattr(from_nanogpt, "fit", huge)
-    monkeypatch.setattr(from_nanogpt, "written", lambda *_: TEXT[:9])
-    with pytest.raises(NumericsError, match="numpy computes"), np.errstate(all="ignore"):
-        imported(path, tmp_path, run="wrong")
-    assert not (tmp_path / "checkpoints" / "wrong").exists()
-
-
 class Payload:
     """Runs a command when a pickle of it is loaded."""
 
@@ -226,11 +209,9 @@ def test_instructions_for_other_values_are_refused_before_they_run(data: bytes) 
         plain_value(data)
 
 
-def test_truncated_and_damaged_meta_is_refused_or_has_only_plain_values() -> None:
-    data = pickle.dumps(meta_of(list("abc")))
-    for length in range(len(data)):
-        with pytest.raises(ValueError, match="it is damaged"):
-            plain_value(data[:length])
+def test_meta_that_is_cut_or_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="it is damaged"):
+        plain_value(pickle.dumps(meta_of(list("abc")))[:-1])
     with pytest.raises(ValueError, match="it has more than 1,048,576 bytes"):
         plain_value(b"." * (META_BYTES + 1))
 
@@ -299,30 +280,12 @@ def test_weights_of_another_model_are_refused(
     assert refusal(saved(tmp_path, whole(model=state)))
 
 
-NESTED: Any = 1
-for _ in range(99):
-    NESTED = [NESTED, NESTED]  # a value of 2^99 parts
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"n_layer": 3}, "it has no transformer.h.2.ln_1.weight"),
-        ({"n_layer": NESTED}, "n_layer: "),
-        ({"n_embd": 9}, "n_embd: 9 does not divide into n_head=2 heads"),
-        ({"dropout": float("nan")}, "dropout: "),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_sizes_that_do_not_fit_are_refused(
-    tmp_path: Path, change: dict[str, Any], says: str
-) -> None:
-    content = whole()
-    content["model_args"] |= change
-    assert says in refusal(saved(tmp_path, content))
-
-
 def test_a_file_without_what_train_py_saves_is_refused(tmp_path: Path) -> None:
+    nested: Any = 1
+    for _ in range(99):
+        nested = [nested, nested]  # a value of 2^99 parts
+    sizes = whole()["model_args"]
+    assert "n_layer: " in refusal(saved(tmp_path, whole(model_args=sizes | {"n_layer": nested})))
     assert "it has no dict 'model_args'" in refusal(saved(tmp_path, whole(model_args=5)))
     assert "it has more than a dict of tensors" in refusal(saved(tmp_path, [1, 2]))
     (tmp_path / "folder").mkdir()

@@ -104,9 +104,7 @@ def test_greedy_text_in_transformers_equals_ours_with_its_cache(
     written = loaded.generate(**prompt, do_sample=False, max_new_tokens=11)
     assert read.decode(written[0]) == model.sample("ab é\n", length=11, temperature=0)
     settings = transformers.GenerationConfig.from_pretrained(tmp_path / "folder")
-    assert (settings.temperature, settings.max_new_tokens) == (0.8, 8)
-    longer = loaded.generate(**prompt)
-    assert longer.shape == (1, 13)  # no character ends a text before max_new_tokens
+    assert (settings.do_sample, settings.temperature) == (True, 0.8)
 
 
 @pytest.fixture(scope="module")

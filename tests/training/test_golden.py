@@ -88,4 +88,4 @@ def test_a_preset_reproduces_its_stored_losses(tmp_path: Path, golden: Golden) -
     assert losses == pytest.approx(golden.trained, abs=1e-3)
     assert evaluations == pytest.approx(golden.evaluated, abs=1e-3)
     length = len(golden.text)
-    assert TrainedGPT(run.model("last")).sample("\n", length=length, seed=1)[1:] == golden.text
+    assert TrainedGPT(run.last().model()).sample("\n", length=length, seed=1)[1:] == golden.text

@@ -291,7 +291,7 @@ def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_ope
     with pytest.raises(NumericsError, match=r"numpy computes other logits than torch at step 12 "):
         finish(trainer)
     assert [path.name for path in trainer.run.step_paths()] == ["step-00000000", "step-00000006"]
-    assert TrainedGPT(trainer.run.model("last")).stored.step == 6
+    assert TrainedGPT(trainer.run.last().model()).stored.step == 6
 
 
 def test_the_end_says_where_the_time_went(tmp_path: Path) -> None:
