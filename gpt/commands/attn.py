@@ -89,7 +89,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
         note_on_counting(model)
     if asked.open and asked.path:
         open_in_browser(asked.path)
-    require_passed(attention.checks_of(asked.stage))
+    require_passed(attention.checked(asked.stage))
 
 
 def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
@@ -100,18 +100,19 @@ def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
     is_several = "all" in (asked.layer, asked.head) or asked.view == "heads"
     default = "all" if is_several else "0"
     layer, head = asked.layer or default, asked.head or default
-    selection = select(attention, layer, head, asked.stage, asked.query, asked.key)
+    selection = select(attention, layer, head, asked.stage, query=asked.query, key=asked.key)
     glance = None
     if not is_several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
         glance = glance_at(attention, _number(asked.layer), _number(asked.head))
         selection = replace(selection, panels=[(glance.layer, glance.head)])
     if form == "text":
         screen = asked.screen(asked.all)
-        data = selection.draw(screen, asked.view, asked.digits, asked.top, glance).encode()
+        drawn = selection.draw(
+            screen, asked.view, digits=asked.digits, top=asked.top, glance=glance
+        )
+        data = drawn.encode()
     else:
-        data, warnings = selection.to_bytes(form, attention.model.origin, asked.ascii)
-        for warning in warnings:
-            console.say(f"warning: {warning}")
+        data = selection.to_bytes(form, attention.model.origin, asked.ascii)
     console.write_bytes(data, asked.path)
 
 

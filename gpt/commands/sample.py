@@ -93,8 +93,7 @@ def command(
         model.stream, config=settings, stop=stops, unknown=reading.unknown, data=asked.data
     )
     waits = output.json or output.path is not None
-    holds = waits or asked.novelty or settings.n > 1
-    writing = Writing(begin, prompts, asked.prompts, holds, shows_prompt=not asked.no_prompt)
+    writing = Writing(begin, prompts, asked.prompts, shows_prompt=not asked.no_prompt)
     if waits:
         text = "".join(writing.pieces())
     else:

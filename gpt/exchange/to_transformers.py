@@ -20,7 +20,7 @@ from gpt import __version__
 from gpt.config import ModelConfig, SampleConfig
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.layers import EPSILON, Array
+from gpt.reading.gpt import EPSILON, Array
 from gpt.storage import files
 from gpt.storage.run import MODEL
 from gpt.vocabulary import Vocabulary

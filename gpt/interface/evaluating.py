@@ -104,4 +104,6 @@ def _evaluate(
     measured = loss.nats, loss.characters, loss.characters
     facts["counting"] = manifest and counting_record(manifest, measured)
     to_beat = compared_with_counting(manifest, measured) if manifest else ""
-    return Evaluation(facts["scored"], loss, facts, surprisals=surprisals, to_beat=to_beat)
+    return Evaluation(
+        **vars(loss), name=facts["scored"], about=facts, surprisals=surprisals, to_beat=to_beat
+    )

@@ -40,16 +40,15 @@ from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
-    from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
+    from gpt.heads.activations import Activations, Patch, Texts, Weights
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
     from gpt.model import GPT
-    from gpt.reading.layers import Array
+    from gpt.reading.gpt import Array
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
-    from gpt.reading.weights import Weights
     from gpt.reading.writing import Novelty, Passages, Sample
     from gpt.storage.overview import Curve, Runs
 
@@ -240,7 +239,7 @@ class TrainedGPT:
 
         reader = self.reader
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
-        return Decoders(first, first.make_twin)
+        return Decoders(first)
 
     if TYPE_CHECKING:
 
@@ -302,7 +301,16 @@ class TrainedGPT:
         require_memory(self.config, config.n, len(prompt) + config.length)
         copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
-        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies, start)
+        return Samples(
+            decoding,
+            self.vocabulary,
+            known,
+            config,
+            stops=stop,
+            mixture=self.mixture,
+            copies=copies,
+            start=start,
+        )
 
     def _copies(self, most: int, data: Path) -> Passages:
         """The training text's passages of `most` + 1 characters. Raises TextError."""
@@ -380,7 +388,7 @@ class TrainedGPT:
         else:
             ids = self.vocabulary.row_of(ids, "text")
         name = name or f"a text of {len(ids):,} characters"
-        return survey(self.reader, self.vocabulary, ids, call, name, call.done)
+        return survey(self.reader, self.vocabulary, ids, call, text=name, done=call.done)
 
     def default_text(self, data: Path = Path("data")) -> tuple[Ids, str]:
         """The validation split, and its name; if the run or its corpus is missing, the excerpt in
@@ -424,7 +432,12 @@ class TrainedGPT:
         Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory.
         """
-        return self._plan(texts, names, layers, patch, unknown).read()
+        from gpt.heads.activations import ActivationPlan, pad_texts
+
+        if texts is None:
+            texts = self.text_or_example(None)
+        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
+        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths).read()
 
     def logits(
         self,
@@ -436,24 +449,12 @@ class TrainedGPT:
         """(N, T, vocab_size) logits after each character, of the GPT alone; see `activations`. Zero
         ablation of a head: run.logits(texts, patch={("context", layer, head): 0}).
         """
-        return self._plan(texts, "logits", None, patch, unknown).read()["logits"]
-
-    def _plan(
-        self, texts: Texts | None, names: Any, layers: Any, patch: Any, unknown: Unknown
-    ) -> ActivationPlan:
-        from gpt.heads.activations import ActivationPlan, pad_texts
-
-        if texts is None:
-            texts = self.text_or_example(None)
-        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
-        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths)
+        return self.activations(texts, "logits", patch=patch, unknown=unknown)["logits"]
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights by TransformerLens's names: weights["W_Q", layer, head]; weights.folded() has
-        the norms folded into them.
-        """
-        from gpt.reading.weights import Weights
+        """The weights by TransformerLens's names: weights["W_Q", layer, head]."""
+        from gpt.heads.activations import Weights
 
         return Weights.of(self.reader)
 
@@ -586,7 +587,7 @@ def try_torch(device: str) -> None:
 
 def open_on_device(stored: StoredModel, device: str) -> Device:
     """The model on a device. May raise any exception."""
-    from gpt.model.device import DeviceGPT
+    from gpt.model.gpt import DeviceGPT
     from gpt.training.checkpoint import load_gpt
 
     return DeviceGPT(load_gpt(stored, device), device)

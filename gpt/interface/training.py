@@ -4,7 +4,7 @@ Torch is imported only while a thread counts n-grams.
 
 A run may start with another model's weights, its parent's, which is only read. The new model takes
 its layout: the options that set the shapes and the function of a model. The vocabulary grows
-(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/initial.py).
+(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/gpt.py).
 """
 
 from __future__ import annotations

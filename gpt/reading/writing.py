@@ -72,10 +72,9 @@ class Writing:
     """Writes the samples of one prompt after another.
 
     stream: begins the samples of a prompt. file: the prompts are its lines; empty ones and those
-    that the model cannot read are left out. holds: keep whole texts, which several samples of a
-    prompt need. failures: Ctrl-C or a lack of memory, after which the texts end where they are, as
-    they do if the caller adds to it; and an error for the lines that were left out. samples: the
-    complete texts, if they are kept. ended: see Sample. novelties: of each sample, once measured.
+    that the model cannot read are left out. failures: Ctrl-C or a lack of memory, after which the
+    texts end where they are, as they do if the caller adds to it; and an error for the lines that
+    were left out. samples: the complete texts. novelties: of each sample, once measured.
     """
 
     def __init__(
@@ -83,14 +82,13 @@ class Writing:
         stream: Callable[[str], Samples],
         prompts: Sequence[str],
         file: Path | None = None,
-        holds: bool = True,
+        *,
         shows_prompt: bool = True,
     ) -> None:
         self._stream, self._prompts, self._file = stream, prompts, file
-        self._holds, self._shows_prompt = holds, shows_prompt
+        self._shows_prompt = shows_prompt
         self.failures = list[KeyboardInterrupt | GptxError]()
-        self.samples, self.ended = list[Sample](), list[str]()
-        self.novelties = list[Novelty]()
+        self.samples, self.novelties = list[Sample](), list[Novelty]()
 
     def pieces(self) -> Iterator[str]:
         """What to show: the samples, one after the other, while they grow."""
@@ -108,17 +106,17 @@ class Writing:
                 wrong.append(f"line {number}: {error}")
                 continue
             begin = samples.prompt if self._shows_prompt else ""
-            yield (DIVIDER if self.ended else "") + begin
+            yield (DIVIDER if self.samples else "") + begin
             yield from self._written(samples, begin)
         if wrong:
             self.failures.append(TextError(f"{self._file}: {'; '.join(wrong)}"))
-            if not self.ended:
+            if not self.samples:
                 raise self.failures[0]
 
     def measure(self, novelty: Callable[[Sequence[str]], list[Novelty]]) -> None:
         """Measures how much the samples have copied; an error is one of the failures."""
         try:
-            if "interrupted" not in self.ended:
+            if all(sample.ended != "interrupted" for sample in self.samples):
                 self.novelties = novelty(self.samples)
         except (KeyboardInterrupt, GptxError) as error:
             self.failures.append(error)
@@ -137,11 +135,11 @@ class Writing:
 
     def notes(self) -> Iterator[str]:
         """What to say of each sample: its novelty, and whether only copies were left."""
-        for number, ended in enumerate(self.ended):
-            name = f"sample {number}: " if len(self.ended) > 1 else ""
+        for number, sample in enumerate(self.samples):
+            name = f"sample {number}: " if len(self.samples) > 1 else ""
             if self.novelties:
                 yield f"{name}{self.novelties[number]}"
-            if ended == "copies":
+            if sample.ended == "copies":
                 yield name + ONLY_COPIES
 
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
@@ -154,9 +152,8 @@ class Writing:
 
         try:
             for gained in samples:
-                if self._holds:
-                    for text, more in zip(held, gained, strict=True):
-                        text.write(more)
+                for text, more in zip(held, gained, strict=True):
+                    text.write(more)
                 yield gained[growing]
                 if self.failures:
                     break
@@ -169,10 +166,8 @@ class Writing:
         for number, ended in enumerate(samples.ended):
             if self.failures and ended == "length":
                 ended = "interrupted"
-            self.ended.append(ended)
-            if self._holds:
-                new = held[number].getvalue()
-                self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
+            new = held[number].getvalue()
+            self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
 
 
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:
@@ -235,7 +230,6 @@ class Novelty:
     longest: Copy
 
     def __str__(self) -> str:
-        """The passage, and where it stands."""
         copy = self.longest
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
@@ -300,18 +294,18 @@ class Passages:
         parts = [chunk for _, chunk in hashes.chunks(length)]
         self._known = np.concatenate([*parts, np.array([2**64 - 1], np.uint64)])
         self._known.sort()
-        self._powers = _power(BASE, np.arange(1, length + 1)) if parts else None
+        self._powers = _power(BASE, np.arange(1, length + 1))
 
     def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
         """(kinds,) whether each id, written after these, would complete a passage."""
         begin = len(text) - self.length + 1
-        if self._powers is None or begin < 0:
+        if begin < 0:
             return np.zeros(kinds, bool)
         before = np.array(text[begin:], np.uint64) + np.uint64(1)
         ids = np.arange(1, kinds + 1, dtype=np.uint64)
         hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
-        found: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
-        return found
+        completes: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
+        return completes
 
 
 class _Hashes:
@@ -326,7 +320,6 @@ class _Hashes:
         np.cumsum(self._sums, out=self._sums)
 
     def count(self, length: int) -> int:
-        """The number of passages of this length."""
         return max(0, len(self.ids) - length + 1)
 
     def chunks(self, length: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:

@@ -23,7 +23,6 @@ from gpt.errors import ConfigError
 SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
 ROW_DIGITS = 9  # what float32 needs
 RECORD_DIGITS = 17  # what float64 needs
-UNSEEN = 4  # highest_late_value leaves out the first 1/UNSEEN of a curve
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class Column:
     """A column that people see.
 
     field: the row's field. write: its value as text; None becomes an empty cell. bar: the value, in
-    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken. all: only
-    the long form has this column.
+    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken.
     """
 
     field: str
@@ -73,7 +71,6 @@ class Column:
     write: Callable[[Any], str] = str
     bar: bool = False
     right: bool = False
-    all: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,19 +83,18 @@ class Line:
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """The finite points."""
         return [(x, y) for x, y in zip(self.x, self.y, strict=True) if math.isfinite(y)]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN or an
-    empty sequence: no colour. meaning: what the colours say.
+    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN: no
+    colour. meaning: what the colours say.
     """
 
     text: str
-    shades: Sequence[float] = ()
-    meaning: str = ""
+    shades: Sequence[float]
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -180,7 +176,7 @@ class Result:
 
     def columns(self, all: bool = False) -> Sequence[Column]:
         """What people see of each row."""
-        return [column for column in self.COLUMNS if all or not column.all]
+        return self.COLUMNS
 
     def shown(self, all: bool = False) -> Sequence[Any]:
         """The rows that people see; dataclasses, or mappings with the names of COLUMNS."""
@@ -234,19 +230,10 @@ class Result:
 
 
 def values_of(row: Any) -> Mapping[str, Any]:
-    """A row's fields by name."""
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     mapping: Mapping[str, Any] = row
     return mapping
-
-
-def highest_late_value(lines: Sequence[Line]) -> float:
-    """The highest y after the first quarter: drawings end there, because the first losses would
-    hide later differences.
-    """
-    last = max(x for line in lines for x, _ in line.points)
-    return max(y for line in lines for x, y in line.points if x >= last / UNSEEN)
 
 
 def short_number(value: float, digits: int = 2) -> str:

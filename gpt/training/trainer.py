@@ -15,8 +15,7 @@ from typing import Any
 
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus
-from gpt.counting.baseline import Experts
-from gpt.counting.gate import Counting
+from gpt.counting.baseline import Counting, Experts
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError

@@ -10,7 +10,7 @@ import pytest
 from program import Gptx
 
 from gpt.commands import shared
-from gpt.model.device import DeviceGPT
+from gpt.model.gpt import DeviceGPT
 
 #: Command -> the device's method that computes its numbers.
 COMMANDS = {

@@ -12,7 +12,7 @@ from program import TINY, Gptx
 
 from gpt.commands import shared
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array
 from gpt.vocabulary import Ids
 
 SAMPLE = ("sample", "--seed", "1")

@@ -66,7 +66,8 @@ layer 0 head 0  layer 0 head 0
 
 
 def picture(view: View, screen: Screen, count: int = 1, digits: int = 2) -> str:
-    return draw([KNOWN] * count, ["title"] * count, ["remark"], CHECKS, screen, view, 2, digits, 2)
+    titles, options = ["title"] * count, {"across": 2, "digits": digits, "top": 2}
+    return draw([KNOWN] * count, titles, ["remark"], CHECKS, screen, view=view, **options)
 
 
 @pytest.mark.parametrize("view", PICTURES)
