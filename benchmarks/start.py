@@ -46,7 +46,7 @@ def train_until_first_step(words: list[str]) -> None:
     def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
         from gpt.training.progress import Stepped
 
-        for event in train._reported(trainer, plan):
+        for event in trainer.events():
             if isinstance(event, Stepped):
                 os._exit(0)
 

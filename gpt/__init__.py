@@ -36,7 +36,7 @@ names are imported when they are first used.
 
 from __future__ import annotations
 
-from gpt.version import __version__
+__version__ = "1.0.0rc1"
 
 TYPE_CHECKING = False  # typing's own; its import takes as long as all the rest of this module
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
@@ -201,7 +201,7 @@ class Reading:
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Notes for the user. name: the text's name, if there are several texts."""
-        from gpt.characters import in_line, quoted  # imports rich
+        from gpt.words import in_line, quoted  # imports rich
 
         begin = f"note: {name}: " if name else "note: "
         if self.folded:
@@ -267,16 +267,14 @@ def log_note(line: str) -> None:
     logging.getLogger("gpt").warning("%s", line)
 
 
-def known_text(
-    vocabulary: Vocabulary, reading: Reading, note: Callable[[str], object], name: str = ""
-) -> Reading:
-    """The reading, if the model knows all of its characters; raises TextError otherwise. note:
-    receives its notes. name: see Reading.notes.
+def known_text(vocabulary: Vocabulary, reading: Reading, name: str = "") -> Reading:
+    """The reading, if the model knows all of its characters; its notes are logged. Raises TextError
+    otherwise. name: see Reading.notes.
     """
     try:
         vocabulary._ids_of(reading)
     except TextError as error:
         raise TextError(f"{name}: {error}" if name else str(error)) from error
     for line in reading.notes(name):
-        note(line)
+        log_note(line)
     return reading

@@ -1,16 +1,50 @@
-"""Formats numbers and lists as text: counts, times, losses."""
+"""Formats what people read: counts, times and lists in words; single characters as visible labels,
+one cell wide where possible; and texts that are safe on a terminal.
+
+Importing this imports neither numpy nor rich.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
 import reprlib
-from collections.abc import Sequence
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 INSTALL = "in the folder of gptx: pip install -c constraints.txt -e ."
 #: Optional package -> the extra of pyproject.toml that has it.
 EXTRAS = {"matplotlib": "plot", "tensorboardX": "tensorboard"}
+
+#: Character -> its label, its label in ASCII, and its name.
+NAMED = {" ": ("␠", "\\s", "space"), "\n": ("⏎", "\\n", "newline"), "\t": ("⇥", "\\t", "tab")}
+DOTTED_CIRCLE = "◌"
+SPACE = "␣"  # the space in browsers and pictures: no common font has ␠
+
+# Shown as U+XXXX: invisible (fillers, joiners, variation selectors), or joined to their neighbours
+# by terminals (regional indicators, skin tones).
+_NAMELESS = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
+)
+
+# Characters that could move the cursor, recolour the terminal or reorder the line: C0 without tab
+# and newline, DEL, C1, the bidirectional controls; the byte order mark, which is invisible; and
+# lone surrogates, which no file can store: Python's code for bytes of a name that are not UTF-8.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+# Scripts without spaces between words, and punctuation that a space follows.
+UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+MARKS = ".,;:!?…"
+
+MOST_IN_CELL = 16  # characters on average: an emoji of a family is 7 characters in two cells
+PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
 
 
 def absent(package: str) -> str:
@@ -84,3 +118,96 @@ def short_repr(value: object, most: int = 60) -> str:
 class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() < 200 else f"a number of {x.bit_length():,} bits"
+
+
+def cells(text: str) -> int:
+    """The width of a text on a terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def escape(text: str) -> str:
+    """Text that is safe on a terminal: control characters as \\x1b or \\u202e."""
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """Text that is safe within a line: newlines are escaped as well."""
+    return escape(text).replace("\n", "\\n")
+
+
+def to_json(value: Any) -> str:
+    """JSON text that is safe on a terminal; reading it gives the same value."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
+
+
+def label(character: str, ascii_only: bool = False) -> str:
+    """A character as a visible label.
+
+    Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
+    characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
+    """
+    if character in NAMED:
+        return NAMED[character][ascii_only]
+    if ascii_only:
+        return ascii(character)[1:-1]
+    point, category = ord(character), unicodedata.category(character)
+    if point < 0x20 or point == 0x7F:
+        return chr(0x2421 if point == 0x7F else 0x2400 + point)
+    nameless = _NAMELESS.match(character)
+    if category[0] == "M" and not nameless:
+        return DOTTED_CIRCLE + character
+    if category[0] in "CZ" or nameless or cells(character) == 0:
+        return f"U+{point:04X}"
+    return character
+
+
+def in_line(text: str) -> str:
+    """A piece of a text to show within a line; its spaces are not marked."""
+    return "".join(sign if sign == " " else label(sign) for sign in text)
+
+
+def quoted(character: str) -> str:
+    """A label in quotes, for running text."""
+    return f"'{label(character)}'"
+
+
+def words_meet(before: str, after: str) -> bool:
+    """Whether two texts need a space between them: letters or digits would meet, or a letter would
+    follow a mark that needs a space, in a script with spaces between words.
+    """
+    if not (before and after):
+        return False
+    last, first = before[-1], after[0]
+    meets = (last.isalnum() and first.isalnum()) or (last in MARKS and first.isalpha())
+    scripts = (unicodedata.name(sign, "").startswith(UNSPACED) for sign in (last, first))
+    return meets and not any(scripts)
+
+
+def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
+    """Explanations of the symbols in the labels of `text`: ["␠ space", …]."""
+    used = set(text)
+    entries = [f"{label(sign, ascii_only)} {NAMED[sign][2]}" for sign in NAMED if sign in used]
+    if not ascii_only:
+        controls = sorted(sign for sign in used if label(sign) in PICTURES)
+        entries += [f"{label(sign)} U+{ord(sign):04X}" for sign in controls]
+    if any(label(sign, ascii_only)[0] == DOTTED_CIRCLE for sign in used):
+        entries.append("◌ carries a combining mark")
+    return entries
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """The text, filled with spaces to `width` terminal cells."""
+    space = " " * max(0, width - cells(text))
+    return space + text if right else text + space
+
+
+def cut(text: str, width: int, mark: str = "…") -> str:
+    """At most `width` cells of a text, safe within a line; a mark shows that it was cut."""
+    begin = one_line(text[: MOST_IN_CELL * width])
+    if len(text) <= MOST_IN_CELL * width and cells(begin) <= width:
+        return begin
+    fitting = bisect_right(range(len(begin) + 1), width - 1, key=lambda end: cells(begin[:end]))
+    return begin[: max(0, fitting - 1)] + mark

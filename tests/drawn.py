@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from rich.cells import cell_len
 
-from gpt.characters import escape
 from gpt.config import ModelConfig
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
 from gpt.show.result import Result
 from gpt.show.terminal import Screen, draw
 from gpt.vocabulary import Vocabulary
+from gpt.words import escape
 
 
 @cache

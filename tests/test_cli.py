@@ -27,7 +27,6 @@ WRONG = {
     "empty.txt": b"",
     "short.txt": b"abcdefghij",
     "latin.txt": b"caf\xe9 au lait" + b" black" * 100,
-    "classic.toml": b'preset = "classic"',
     "broken.toml": b"n_layer = = 3",
 }
 
@@ -45,7 +44,6 @@ WRONG = {
         ("train nowhere.txt --run corpus-1", 2, "exists already"),
         ("train --config missing.toml", 2, "missing.toml"),
         ("train --config broken.toml", 2, "broken.toml"),
-        ("train --config classic.toml --preset best", 2, "classic"),
         ("sample --config /dev/zero", 2, "/dev/zero"),
         ("sample the --prompt cat", 2, "once"),
         ("attn the --layer 9", 2, "--layer"),

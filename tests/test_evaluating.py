@@ -37,6 +37,7 @@ def test_python_evaluates_as_the_command_does(
         told = gptx("eval", *file, *options.split())
         record = json.loads(gptx("eval", *file, *options.split(), "--json").out)
         text = Path(file[0]).read_text(encoding="utf-8") if file else None
+        caplog.clear()
         found = run.eval(text, **keywords)
         origin = {name: record.pop(name) for name in ("run", "step", "checkpoint", "device")}
         assert origin == {**run.stored.origin, "device": "cpu"}

@@ -16,7 +16,7 @@ import pytest
 from conftest import TEXT
 from program import TINY
 
-from gpt.version import __version__
+from gpt import __version__
 from gpt.words import EXTRAS
 
 ROOT = Path(__file__).parents[1]

@@ -34,12 +34,11 @@ from gpt.config import ModelConfig
 from gpt.config.model import Activation, Attention, Position
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
-from gpt.model.device import DeviceGPT
-from gpt.model.gpt import Cache
+from gpt.model.gpt import Cache, DeviceGPT
 from gpt.model.layers import ACTIVATIONS, POSITIONS
-from gpt.page.shipping import config_record
+from gpt.page.live import config_record
 from gpt.reading import decode
-from gpt.reading import layers as read_layers
+from gpt.reading import gpt as reading
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 
@@ -199,8 +198,8 @@ def test_variants_have_every_two_values_of_two_options() -> None:
     seen = {pair for row in covering_rows() for pair in pairs_of(row)}
     assert seen == {pair for row in all_rows() for pair in pairs_of(row)}
     for choice, built_in in (
-        (Activation, (ACTIVATIONS, read_layers.ACTIVATIONS)),
-        (Position, (POSITIONS, read_layers.POSITIONS)),
+        (Activation, (ACTIVATIONS, reading.ACTIVATIONS)),
+        (Position, (POSITIONS, reading.POSITIONS)),
         (Attention, (ATTENTION,)),
     ):
         assert all({*get_args(choice)} == {*table} for table in built_in)

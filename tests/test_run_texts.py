@@ -26,7 +26,7 @@ def test_without_a_text_python_and_the_command_line_agree(
     def told(answer: Any) -> str:
         assert answer.code == 0, answer.err
         assert answer.err == f'no TEXT given; from {SOURCE}: "{text}"\n'
-        assert caplog.messages == [f'{NOTE}{text}"']
+        assert caplog.messages[0] == f'{NOTE}{text}"'
         caplog.clear()
         return str(answer.out)
 

@@ -93,7 +93,7 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
     def answers(number: int) -> tuple[Any, ...]:
         text = TEXT[number : number + 12]
         weights = trained.attn(text)["weights", 1, 0]
-        score = trained.eval(TEXT).score
+        score = trained.eval(TEXT)
         return trained.sample(text, length=40, seed=number), weights.tolist(), score
 
     expected = [answers(number) for number in range(12)]

@@ -58,7 +58,7 @@ GROUPS = {
         "perplexity.",
     },
     "Keep and share": {
-        "runs": "List the runs, show one run's losses and samples, or compare several.",
+        "runs": "List the runs, or show one run's losses and samples.",
         "live": "Write the model into one HTML file: type in it, and every head follows.",
         "import": "Make a run of a character model that nanoGPT has trained.",
         "export": "Write a model for other programs: a folder that Hugging Face's transformers "
@@ -153,7 +153,6 @@ def main() -> None:
     """Runs the command in sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and exits with
     its exit code. An error is one line on stderr; GPTX_DEBUG=1 also shows the traceback.
     """
-    raise_first_interrupt()
     gc.set_threshold(COLLECT_AFTER)
     atexit.register(gc.freeze)  # at the end, Python need not look for unused cycles
     try:
@@ -280,7 +279,7 @@ def explain_error(error: Exception) -> tuple[int, str]:
         takes_text = any(parameter.name == "text" for parameter in parameters)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
-        from gpt.commands.peers import translated
+        from gpt.commands.options import translated
 
         if line := translated(sys.argv[1:]):
             return 2, f"{message.split(' (')[0].rstrip('.')}; in gptx: {line}"

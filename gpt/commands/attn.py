@@ -19,14 +19,14 @@ from gpt.commands.shared import (
     refuse_if,
     require_passed,
 )
-from gpt.config import AttnConfig, DrawnStage, View
+from gpt.config import AttnConfig, DrawnStage
 from gpt.config.fields import Count, option
 from gpt.config.model import HEAD_STAGES
 
 if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
 
-Digits = Annotated[int, Meta(ge=0, le=9)]
+View = Literal["auto", "numbers", "heat", "top", "heads"]
 LIKELIEST = "of the head that adds most to what is likeliest next"
 
 
@@ -41,7 +41,7 @@ class AttnOptions(AttnConfig, DrawingOptions):
     key: Annotated[str | None, option("Columns A:B, or one.", "all")] = None
     view: Annotated[View, option("heads: all heads, drawn small.")] = "auto"
     top: Annotated[Count, option("Keys in a line of --view top.")] = 3
-    digits: Annotated[Digits, option("Digits after the point.")] = 2
+    digits: Annotated[int, Meta(ge=0, le=9), option("Digits after the point.")] = 2
     all: Annotated[bool, option("Name every check of the numbers, with its error.")] = False
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
@@ -67,7 +67,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
         asked.stage not in HEAD_STAGES and asked.head not in (None, "all"),
         f"--stage {asked.stage}: combines all heads; leave out --head",
     )
-    typed, model = source.given(reading.encoding), reading.open_on_device()
+    typed, model = source.read(reading.encoding), reading.open_on_device()
     text = reading.text_for(model, typed, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
     if form != "html":
@@ -84,12 +84,12 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
             select(attention, asked.layer or "all", asked.head or "all")  # checks the options
             glance = glance_at(attention, layer, head)
             page = live_page(model, attention.text, glance.layer, glance.head)
-        asked.write_text(page)
+        console.write(page, asked.path)
     if form == "text":
         note_on_counting(model)
     if asked.open and asked.path:
         open_in_browser(asked.path)
-    require_passed(attention.checks_of(asked.stage))
+    require_passed(attention.checked(asked.stage))
 
 
 def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
@@ -100,19 +100,19 @@ def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
     is_several = "all" in (asked.layer, asked.head) or asked.view == "heads"
     default = "all" if is_several else "0"
     layer, head = asked.layer or default, asked.head or default
-    selection = select(attention, layer, head, asked.stage, asked.query, asked.key)
+    selection = select(attention, layer, head, asked.stage, query=asked.query, key=asked.key)
     glance = None
     if not is_several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
         glance = glance_at(attention, _number(asked.layer), _number(asked.head))
         selection = replace(selection, panels=[(glance.layer, glance.head)])
     if form == "text":
         screen = asked.screen(asked.all)
-        data = selection.draw(screen, asked.view, asked.digits, asked.top, glance).encode()
+        drawn = selection.draw(
+            screen, asked.view, digits=asked.digits, top=asked.top, glance=glance
+        )
+        data = drawn.encode()
     else:
-        assert attention.model is not None
-        data, warnings = selection.to_bytes(form, attention.model.origin, asked.ascii)
-        for warning in warnings:
-            console.say(f"warning: {warning}")
+        data = selection.to_bytes(form, attention.model.origin, asked.ascii)
     console.write_bytes(data, asked.path)
 
 

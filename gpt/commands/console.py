@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
-from gpt.words import printable
+from gpt.words import cells, escape, one_line, printable, to_json
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -37,18 +37,30 @@ def say_error(message: str) -> None:
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr; ignores a closed stderr."""
+    """Prints a line on stderr, its control characters escaped; ignores a closed stderr."""
     with suppress(OSError):
         print(one_line(line), file=sys.stderr, flush=True)
 
 
-def one_line(line: str) -> str:
-    """The line with its control characters escaped, as a file's name may contain them."""
-    if line.isprintable():
-        return line
-    from gpt import characters  # imports rich, which most commands do not need
+@contextmanager
+def library_notes() -> Iterator[None]:
+    """A context in which the notes that the library logs are printed, with options as flags."""
+    import logging
 
-    return characters.one_line(line)
+    from gpt.config.fields import with_flags
+
+    logger, handler = logging.getLogger("gpt"), logging.Handler()
+    handler.emit = lambda record: say(with_flags(record.getMessage()))  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def text_name(name: str) -> str:
+    """The name of a text, "-" for standard input, as results and files show it."""
+    return "standard input" if name == "-" else printable(name)
 
 
 def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
@@ -57,17 +69,15 @@ def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
     Each word is held back until it ends, so that written text never changes. A word that is longer
     than a line stays whole.
     """
-    from rich.cells import cell_len
-
     column, space, word = 0, "", ""
     for char in chain(chain.from_iterable(pieces), [""]):
         if char and char not in " \n":
             word += char
             continue
         if word:
-            size = cell_len(space + word)
+            size = cells(space + word)
             if column and column + size > width:
-                column, space, size = 0, "\n", cell_len(word)
+                column, space, size = 0, "\n", cells(word)
             yield space + word
             column, space, word = column + size, "", ""
         space += char
@@ -105,10 +115,13 @@ def width(stream: TextIO) -> int | None:
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to the file or to stdout, and flushes them. Raises StorageError."""
+    """Writes bytes to the file, whole or not at all, or to stdout. Raises StorageError."""
     if output is not None:
         with files.storage_errors(f"write {output}"):
-            output.write_bytes(data)
+            if output.is_file() or not output.exists():
+                files.replace(output.resolve(), data)
+            else:  # a device or a pipe
+                output.write_bytes(data)
         return
     with output_errors():
         sys.stdout.flush()
@@ -121,17 +134,29 @@ def write(text: str, output: Path | None = None) -> None:
     control characters. Raises StorageError.
     """
     if output is None and sys.stdout.isatty():
-        from gpt.characters import escape
-
         text = escape(text)
     write_bytes(text.encode("utf-8", "backslashreplace"), output)
 
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     """Writes a line of JSON for each record to the file or to stdout. Raises StorageError."""
-    from gpt.characters import to_json
-
     write("".join(f"{to_json(record)}\n" for record in records), output)
+
+
+def write_lines(lines: Iterable[str], output: Path | None) -> int:
+    """Writes lines to stdout as they come, or to the file at the end or at Ctrl-C. Returns their
+    number. Raises StorageError.
+    """
+    held = list[str]()
+    try:
+        for line in lines:
+            held.append(line)
+            if output is None:
+                write(line)
+    finally:
+        if output and held:
+            write("".join(held), output)
+    return len(held)
 
 
 def stream(texts: Iterable[str]) -> None:
@@ -139,10 +164,8 @@ def stream(texts: Iterable[str]) -> None:
     terminal, lines are wrapped between words.
     """
     last = "\n"
-    if sys.stdout.isatty() and (cells := width(sys.stdout)):
-        from gpt.characters import escape
-
-        texts = wrap_pieces(map(escape, texts), cells)
+    if sys.stdout.isatty() and (columns := width(sys.stdout)):
+        texts = wrap_pieces(map(escape, texts), columns)
     try:
         for text in texts:
             if text:
@@ -162,13 +185,12 @@ def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
         print(lines.rstrip("\n"), file=sys.stderr, flush=True)
 
 
-def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> str:
+def read_text(path: str, encoding: str = "utf-8") -> str:
     """A file's text, or standard input's for "-", read as a training reads it: a byte order mark is
     left out, line ends become LF. Prints a note if the text is not UTF-8.
 
-    Raises TextError if it is unreadable, is not a text, is in another encoding, or has more than
-    `most` bytes; ConfigError for an unknown encoding. The start is checked first, as the rest may
-    never end.
+    Raises TextError if it is unreadable, is not a text, or is in another encoding; ConfigError for
+    an unknown encoding. The start is checked first, as the rest may never end.
     """
     from gpt.config.train import check_encoding
     from gpt.corpus import formats
@@ -178,39 +200,33 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(START)
             formats.check_start(data, path, encoding)
-            data += file.read() if most is None else file.read(most)
+            data += file.read()
     except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"cannot read {path}: {reason}") from None
-    if most is not None and len(data) > most:
-        raise TextError(f"{path} has more than {most:,} bytes")
     text, codec = formats.decode_text(data, path, encoding)
     if codec != formats.UTF_8:
-        name = "standard input" if path == "-" else printable(path)
-        say(f"note: {name}: read as {codec.upper()}")
+        say(f"note: {text_name(path)}: read as {codec.upper()}")
     return text
 
 
 @contextmanager
-def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
-    """Shows a bar after half a second, for work that reports the share that is done. `what`: the
-    name of the work.
-    """
-    name = f"{what} " if what else ""
-    layout = f"{name}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
+def progress_bar(work: str) -> Iterator[Callable[[float], object]]:
+    """Shows a bar after half a second, for work that reports the share that is done."""
+    layout = f"{work} {{percentage:3.0f}}%|{{bar}}| ETA {{remaining}}"
     with bar(layout, total=1.0, delay=0.5) as shown:
         yield lambda share: shown.update(share - shown.n)
 
 
-def bar(layout: str, **options: Any) -> tqdm[NoReturn]:
-    """A bar on stderr that disappears at the end; disabled if stderr is not a terminal."""
+def bar(layout: str, shows: bool = True, **options: Any) -> tqdm[NoReturn]:
+    """A bar on stderr that disappears at the end; not shown if stderr is not a terminal."""
     from tqdm import tqdm
 
     return tqdm(
-        disable=not sys.stderr.isatty(),
+        disable=not (shows and sys.stderr.isatty()),
         file=sys.stderr,
         dynamic_ncols=True,
         leave=False,
-        bar_format=layout,
+        bar_format=layout.replace("{bar}", "{bar:12}"),
         **options,
     )

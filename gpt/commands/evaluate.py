@@ -9,7 +9,7 @@ from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import DeviceOptions, DrawingOptions, text_label
+from gpt.commands.shared import DeviceOptions, DrawingOptions
 from gpt.config import EvalConfig
 from gpt.config.train import Data
 
@@ -35,20 +35,14 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
     characters = MOST_SCORED
     if asked.file is not None and os.path.isfile(asked.file):
         characters = os.path.getsize(asked.file)
-    model = reading.open()
-    model = model.on(reading.device_for(characters, model))
-    text = None
+    model, text = reading.open_on_device(characters=characters), None
     if asked.file is not None:
         text = console.read_text(asked.file, encoding=reading.encoding)
     evaluation = model.eval(
         text,
         chars=asked.chars,
         unknown=reading.unknown,
-        name=text_label(asked.file or ""),
+        name=console.text_name(asked.file or ""),
         data=asked.data,
-        note=console.say,
     )
-    if output.json:
-        output.write_json(evaluation, model.origin)
-    else:
-        output.write_result(evaluation)
+    output.write_result(evaluation, model.origin)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import DeviceOptions, DrawingOptions, note, note_on_counting, text_label
+from gpt.commands.shared import DeviceOptions, DrawingOptions, note_on_counting
 from gpt.config import HeadsConfig
 from gpt.config.fields import option
 from gpt.config.train import Data
@@ -47,18 +47,17 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
     model = reading.open_on_device(asked.windows).prove()
     text: str | Ids
     if asked.file is None:
-        text, name = model.default_text(asked.data, note)
+        text, name = model.default_text(asked.data)
     else:
-        text = reading.known_text(model, console.read_text(asked.file, encoding=reading.encoding))
-        name = text_label(asked.file)
-    with console.progress_bar() as done:
+        text = console.read_text(asked.file, encoding=reading.encoding)
+        text, name = model.known_text(text, reading.unknown), console.text_name(asked.file)
+    with console.progress_bar("measuring") as done:
         survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
-    if form == "text":
-        output.write_result(survey, asked.all)
-        note_on_counting(model)
-    elif form == "json":
-        output.write_json(survey, model.origin)
+    if form in ("text", "json"):
+        replace(output, json=form == "json").write_result(survey, model.origin, asked.all)
     elif form == "csv":
-        output.write_text(survey.to_csv())
+        console.write(survey.to_csv(), output.path)
     else:
         console.write_bytes(survey.figure(form), output.path)
+    if form == "text":
+        note_on_counting(model)

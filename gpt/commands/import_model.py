@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import OutputOptions, refuse_if
+from gpt.commands.shared import OutputOptions
 from gpt.config.fields import option
 from gpt.config.train import Checkpoints, Data
 
@@ -39,13 +38,8 @@ def command(asked: ImportOptions) -> None:
 
     Runs no code from its files.
     """
-    from gpt.storage.overview import model_facts
-
-    refuse_if(
-        os.path.isdir(asked.file),
-        f"{asked.file} is a folder; give the path of nanoGPT's ckpt.pt",
-    )
     from gpt.exchange.from_nanogpt import import_nanogpt  # imports torch
+    from gpt.storage.overview import model_facts
 
     checkpoint = import_nanogpt(
         asked.file,

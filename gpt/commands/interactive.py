@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt.characters import words_meet
 from gpt.commands import console, explain_error, shared
 from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
-from gpt.config.sample import seed_of
+from gpt.config.model import seed_of
 from gpt.config.train import unescaped
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
+from gpt.words import words_meet
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -96,7 +96,7 @@ class Session:
     def _turn(self, typed: str) -> None:
         """Adds a typed line; the model continues the text, which is shown while it is written."""
         typed = unescaped(typed)
-        known = self.model.known_text(typed.removeprefix("+"), self.unknown, note=console.say)
+        known = self.model.known_text(typed.removeprefix("+"), self.unknown)
         if not typed:
             known = "" if self.settings.keep_stop else self.stopped or ""
         elif typed[0] in DIALOGUE and self.text and self.text[-1] != "\n":
@@ -118,9 +118,7 @@ class Session:
         start = self.turns[-1].start
         settings = replace(self.settings, seed=(seed_of(self.settings) + self.drawn) % 2**63)
         self.drawn += 1
-        samples = self.model.stream(
-            start, settings, stop=self.stops, data=self.data, note=console.say
-        )
+        samples = self.model.stream(start, settings, stop=self.stops, data=self.data)
         self.text = start
         interrupted = list[str]()
 
@@ -165,7 +163,7 @@ class Session:
                 turns = zip(self.turns, ends, strict=True)
                 written = [end[len(turn.start) :] for turn, end in turns]
                 refuse_if(not any(written), "the model has written nothing yet")
-                novelties = self.model.novelty(written, data=self.data, note=console.say)
+                novelties = self.model.novelty(written, data=self.data)
                 console.say(str(max(novelties, key=lambda novelty: len(novelty.longest))))
             case "help":
                 for typed, what in HELP.items():
@@ -215,27 +213,26 @@ class Session:
         set_ = [f"{name} {value}" for name, value in values.items() if value is not None]
         return " · ".join([*set_, *(f"stop {stop!r}" for stop in self.stops)])
 
+    def run(self) -> None:
+        """Reads lines from the terminal until the user ends the session; no error ends it."""
+        from prompt_toolkit import PromptSession
 
-def run_session(talk: Session, title: str) -> None:
-    """Reads lines from the terminal until the user ends the session; no error ends it."""
-    from prompt_toolkit import PromptSession
-
-    session = PromptSession[str]()
-    console.say(f"{title} · {talk.settings_text()}")
-    console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
-    if talk.text:
-        console.stream([talk.text])
-    going = True
-    while going:
-        raise_first_interrupt()
-        try:
-            going = talk.take(session.prompt("> "))
-        except EOFError:
-            going = False
-        except KeyboardInterrupt:
-            pass  # drops the line
-        except console.ReaderLeft:
-            raise
-        except Exception as error:  # an error that ended the session would lose the text
-            kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-            console.say_error(explain_error(error)[1] + kept)
+        terminal = PromptSession[str]()
+        console.say(f"{self.model.stored.title} · {self.settings_text()}")
+        console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
+        if self.text:
+            console.stream([self.text])
+        going = True
+        while going:
+            raise_first_interrupt()
+            try:
+                going = self.take(terminal.prompt("> "))
+            except EOFError:
+                going = False
+            except KeyboardInterrupt:
+                pass  # drops the line
+            except console.ReaderLeft:
+                raise
+            except Exception as error:  # an error that ended the session would lose the text
+                kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
+                console.say_error(explain_error(error)[1] + kept)

@@ -38,9 +38,9 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
     path = page.path
     if path == Path(NAME):
         default_page(NAME, "--output")
-    text, model = source.given(reading.encoding), reading.open()
-    html = live_page(model, None if text is None else reading.known_text(model, text))
-    page.write_text(html)
+    text, model = source.read(reading.encoding), reading.open()
+    html = live_page(model, None if text is None else model.known_text(text, reading.unknown))
+    console.write(html, page.path)
     if page.open and path:
         open_in_browser(path)
     elif path:

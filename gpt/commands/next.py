@@ -7,7 +7,7 @@ from typing import Annotated
 
 from gpt.commands.shared import DeviceOptions, DrawingOptions, TextOptions
 from gpt.config.fields import only_fields, option
-from gpt.config.sample import Shaping
+from gpt.config.model import Shaping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,6 @@ def command(
 ) -> None:
     """Show what the model expects next, and what temperature and filters change."""
     model = reading.open_on_device()
-    text = reading.text_for(model, source.given(reading.encoding))
+    text = reading.text_for(model, source.read(reading.encoding))
     character = model.next(text, **only_fields(Shaping, vars(asked)))
-    if output.json:
-        output.write_json(character, {"text": text, **model.origin})
-    else:
-        output.write_result(character, asked.all)
+    output.write_result(character, {"text": text, **model.origin}, asked.all)

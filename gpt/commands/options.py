@@ -1,5 +1,5 @@
 """Commands as functions whose parameters are option classes: each field is an option of Typer, and
-a name in --config files.
+a name in --config files. Errors translate what other programs call our commands and options.
 
 Importing this imports neither numpy nor torch.
 """
@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from msgspec import Meta
 
-from gpt.commands import HELP_ALL, console, show_help
+from gpt.commands import COMMANDS, HELP_ALL, MODULES, console, show_help
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
     Field,
+    fields_of,
     flag_of,
     nearest,
     only_fields,
     options_of,
     with_flags,
 )
-from gpt.config.train import DEFAULTS, LONGEST_FILE, from_toml
+from gpt.config.train import DEFAULTS, from_toml
 from gpt.errors import ConfigError, TextError
 from gpt.words import short_repr
 
@@ -38,9 +42,45 @@ PANELS: Mapping[type, str] = {
 }
 #: Options that an environment variable can set as well.
 ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
+#: Options in a --config file that another typed option replaces -> the other.
+INSTEAD = {"steps": "minutes", "minutes": "steps"}
 SHORT = {"output": "-o", "interactive": "-i"}
 GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # click's names of the places where users set options
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+#: Our command -> theirs.
+THEIR_COMMANDS = {
+    "train": "finetune fit train_from_file",
+    "sample": "generate complete",
+    "attn": "visualize",
+    "eval": "evaluate perplexity",
+}
+#: Our option -> theirs. "-": gptx needs none.
+THEIR_OPTIONS = {
+    "batch_size": "n_batch",
+    "block_size": "seq_length context_length max_length",
+    "checkpoints": "out_dir checkpoint_dir save_dir",
+    "corpus": "input_txt input_file data_dir dataset file_name",
+    "eval_interval": "checkpoint_every eval_val_every",
+    "learning_rate": "lr",
+    "length": "max_new_tokens max_gen_length max_length num_tokens",
+    "n": "num_samples nsamples",
+    "n_embd": "rnn_size hidden_size",
+    "n_head": "n_heads num_heads",
+    "n_layer": "num_layers rnn_layers n_layers",
+    "precision": "dtype",
+    "prompt": "start prefix primetext prime_text start_text",
+    "repetition": "repetition_penalty",
+    "run": "checkpoint run_name wandb_run_name",
+    "steps": "max_iters max_steps num_steps",
+    "temperature": "temp",
+    "warmup_steps": "warmup_iters",
+    "-": "always_save_checkpoint backend decay_lr dtype eval_iters gradient_accumulation_steps "
+    "init_from log_interval lr_decay_iters print_every wandb_log wandb_project",
+}
+#: --lr=1, --n 3, and -temperature 1, as in Torch.
+_OPTION = re.compile(r"(--?[A-Za-z][\w-]+|--n)(?:=(.*))?", re.DOTALL)
+_SWITCH = re.compile(r"0|1|true|false", re.IGNORECASE)
+_VALUE = re.compile(r"(?!--).*", re.DOTALL)
 
 
 def show_all(context: typer.Context, asked: bool) -> None:
@@ -63,20 +103,11 @@ def argument(help: str, shown: str = "") -> Meta:
     return Meta(description=help, extra={"argument": True, "shown": shown})
 
 
-class Asked(NamedTuple):
-    """The options that the user has given, for a command that completes them itself: on the command
-    line, and in the --config file.
-
-    A command's parameter `Annotated[Asked, ModelConfig, TrainConfig]` has the options of these
-    classes; its value also has the options of the command's other parameters.
-    """
-
-    typed: dict[str, Any]
-    in_file: dict[str, Any]
-
-
 def make_callback(command: Callable[..., None]) -> Callable[..., None]:
-    """The function that Typer calls for a command: it makes an object of each option class."""
+    """The function that Typer calls for a command: it makes an object of each option class. For a
+    command that completes the options of classes itself, a parameter of the type
+    `Annotated[dict[str, Any], ModelConfig, TrainConfig]` gets those that the user has given.
+    """
     hints = get_type_hints(command, include_extras=True)
     del hints["return"]
     owners = classes_of_options(command)
@@ -91,14 +122,19 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
             for name, value in values.items()
             if (source := context.get_parameter_source(name)) and source.name in GIVEN
         }
-        in_file = read_config(config, options) if config else {}
+        asked = read_config(config, options) if config else {}
+        for name in typed:
+            asked.pop(INSTEAD.get(name, name), None)
+        asked |= typed
         arguments: dict[str, Any] = {}
         for name, hint in hints.items():
             if get_origin(hint) is Annotated:
-                arguments[name] = Asked(typed, in_file)
+                kinds = get_args(hint)[1:]
+                arguments[name] = {n: v for n, v in asked.items() if owners[n] in kinds}
             else:
-                arguments[name] = hint(**only_fields(hint, {**in_file, **typed}))
-        command(**arguments)
+                arguments[name] = hint(**only_fields(hint, asked))
+        with console.library_notes():
+            command(**arguments)
 
     parameters = [
         inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
@@ -131,9 +167,7 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     """A field of an option class as a parameter for Typer."""
     several = field.type == tuple[str, ...]
     default = None if several else field.default
-    shown = field.shown
-    if field.name in DEFAULTS:
-        shown = str(DEFAULTS[field.name])
+    shown = str(DEFAULTS[field.name]) if field.name in DEFAULTS else field.shown
     has_negative = kind in PANELS and field.type is bool
     hidden = default in (None, "") or (default is False and not has_negative)
     show_default = with_flags(shown) if shown else not hidden
@@ -166,7 +200,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     """
     where = f"--config {path}"
     try:
-        stored = from_toml(console.read_text(os.path.abspath(path), LONGEST_FILE), str(path))
+        stored = from_toml(console.read_text(os.path.abspath(path)), str(path))
     except TextError as error:
         raise ConfigError(f"--config: {error}") from None
     values = {}
@@ -182,3 +216,46 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
         except ConfigError as error:
             raise ConfigError(f"{where}: {spelling}: {error.reason}") from None
     return values
+
+
+def translated(words: Sequence[str]) -> str | None:
+    """A command line of nanoGPT, char-rnn, textgenrnn, gpt-2-simple and others as gptx writes it,
+    to be copied; None if it has none of their names, or names that are unknown.
+    """
+    first, *left = words or [""]
+    theirs = first.replace("-", "_")
+    command = next(
+        (name for name, names in THEIR_COMMANDS.items() if theirs in names.split()), first
+    )
+    if command not in COMMANDS:
+        return None
+    module = import_module(f"gpt.commands.{MODULES.get(command, command)}")
+    classes = classes_of_options(module.command)
+    ours, has_theirs = ["gptx", command], command != first
+    while left:
+        word = left.pop(0)
+        option = _OPTION.fullmatch(word)
+        name = option[1].strip("-").replace("-", "_") if option else ""
+        if not option or name.removeprefix("no_") in classes.keys() - {name}:
+            ours.append(word)
+            continue
+        if name not in classes:
+            meant = [ours for ours, names in THEIR_OPTIONS.items() if name in names.split()]
+            known = [ours for ours in meant if ours in classes or ours == "-"]
+            if not known:
+                return None
+            name = known[0]
+        flag, value = flag_of(name), option[2]
+        field = fields_of(classes[name])[name] if name in classes else None
+        is_switch = field is None or field.type is bool
+        has_theirs |= option[1].replace("_", "-") != flag or (is_switch and value is not None)
+        has_value = _SWITCH if field and is_switch else _VALUE
+        if value is None and left and has_value.fullmatch(left[0]):
+            value = left.pop(0)
+        if field and not is_switch:
+            ours += [value or ""] if name == "corpus" else [flag, value or ""]
+        elif field and str(value).lower() not in ("false", "0"):
+            ours.append(flag)
+        elif field and classes[name] in PANELS:
+            ours.append(f"--no-{flag[2:]}")
+    return shlex.join(ours) if has_theirs else None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import OutputOptions, note, refuse_if
+from gpt.commands.shared import OutputOptions, refuse_if
 from gpt.config.fields import option
 from gpt.config.train import Checkpoints
 
@@ -35,6 +35,7 @@ def command(asked: RunsOptions) -> None:
     from gpt.show.result import to_record
     from gpt.storage.overview import Overview, read_runs
     from gpt.storage.run import find_run, pin_run
+    from gpt.vocabulary import log_note
 
     if asked.use is not None:
         refuse_if(asked.name is not None, "--use: takes one name, and shows no run")
@@ -43,16 +44,12 @@ def command(asked: RunsOptions) -> None:
         return
     if asked.name is not None:
         run = find_run(asked.checkpoints, asked.name)
-        overview = Overview(run, run.last().manifest)
-        if asked.json:
-            logs = {log: run.records(log) for log in ("metrics", "samples")}
-            console.write_json({**to_record(overview), **logs})
-        else:
-            asked.write_result(overview, all=asked.options)
+        logs = {log: run.records(log) for log in ("metrics", "samples")}
+        asked.write_result(Overview(run, run.last().manifest), logs, asked.options)
         return
     runs, damaged = read_runs(asked.checkpoints)
     for problem in damaged:
-        note(f"warning: {problem}")
+        log_note(f"warning: {problem}")
     if asked.json:
         console.write_json(*map(to_record, runs))
     else:

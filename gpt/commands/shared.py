@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.config import Unknown
-from gpt.config.fields import Options, option, with_flags
+from gpt.config.fields import Options, option
+from gpt.config.model import OnUnknown
 from gpt.config.train import ESCAPES, Checkpoints, OnDevice, unescaped
 from gpt.devices import check_device, lists_gpu
 from gpt.errors import ConfigError, NumericsError
-from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.checks import Check
     from gpt.interface.trained import TrainedGPT
-    from gpt.show.result import Result
+    from gpt.show.result import Check, Result
     from gpt.show.terminal import Screen
 
 Form = TypeVar("Form", bound=str)
@@ -45,7 +43,7 @@ class TextOptions(Options):
     ] = None
     file: Annotated[Path | None, option("File with the text.")] = None
 
-    def given(self, encoding: str) -> str | None:
+    def read(self, encoding: str) -> str | None:
         """The text, if there is one. encoding: of a file. Raises ConfigError, TextError."""
         return one_text({"TEXT": self.text, "--file": self.file}, encoding)
 
@@ -89,21 +87,19 @@ class OutputOptions(Options):
         color = "never" if self.path and self.color == "auto" else self.color
         return Screen(width, signs, color, all)
 
-    def write_result(self, result: Result, all: bool = False) -> None:
-        """Draws a result."""
-        from gpt.show.terminal import draw
+    def write_result(
+        self, result: Result, origin: Mapping[str, Any] | None = None, all: bool = False
+    ) -> None:
+        """Draws a result; with --json, writes it as a line, with where it comes from."""
+        if self.json:
+            from gpt.show.result import to_json
 
-        console.write_bytes(draw(result, self.screen(all)).encode(), self.path)
+            text = to_json(result, origin)
+        else:
+            from gpt.show.terminal import draw
 
-    def write_json(self, result: Result, origin: Mapping[str, Any] | None = None) -> None:
-        """Writes a result as a line of JSON, with where it comes from."""
-        from gpt.show.result import to_json
-
-        self.write_text(to_json(result, origin))
-
-    def write_text(self, text: str) -> None:
-        """Writes a text unchanged."""
-        console.write(text, self.path)
+            text = draw(result, self.screen(all))
+        console.write_bytes(text.encode(), self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +139,7 @@ class CheckpointOptions(Options):
 class ReadingOptions(CheckpointOptions):
     """Which checkpoint reads a text, and how."""
 
-    unknown: Annotated[
-        Unknown,
-        option(
-            "Characters that the model does not know. fold: read a known one that "
-            "means the same, such as ’ for '; skip: as fold, and leave out the others; error: "
-            "refuse the text."
-        ),
-    ] = "fold"
+    unknown: OnUnknown = "fold"
     encoding: Annotated[
         str,
         option("Encoding of a file that is not UTF-8 and has no byte order mark, such as cp1252."),
@@ -161,12 +150,8 @@ class ReadingOptions(CheckpointOptions):
         which a note quotes. truncate: keep only its end. Raises TextError for an unknown character.
         """
         model.prove()  # before any note
-        text = model.text_or_example(text, console.say, "TEXT")
-        return model.known_text(text, self.unknown, truncate, console.say)
-
-    def known_text(self, model: TrainedGPT, text: str) -> str:
-        """See TrainedGPT.known_text; prints its notes."""
-        return model.known_text(text, self.unknown, note=console.say)
+        text = model.text_or_example(text, name="TEXT")
+        return model.known_text(text, self.unknown, truncate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,33 +160,25 @@ class DeviceOptions(ReadingOptions):
 
     device: OnDevice = "auto"
 
-    def device_for(self, characters: int, model: TrainedGPT) -> str:
-        """The device of --device. "auto": what computes this many characters soonest; a line says
-        why it is not the GPU, or that it is.
+    def open_on_device(self, windows: int = 1, characters: int = 0) -> TrainedGPT:
+        """The checkpoint on the device of --device. "auto": what computes this many windows, or
+        characters, soonest; a line says why it is not the GPU, or that it is.
         """
-        if self.device != "auto":
-            return self.device
+        model, device = self.open(), str(self.device)
+        if device != "auto":
+            return model.on(device)
+        characters = characters or windows * model.config.block_size
         if model.config.parameters() * characters < TORCH_PAYS:
             if lists_gpu():
                 why = "numpy is done before torch would be imported; --device cuda uses the GPU"
                 console.say(f"device: cpu ({why})")
-            return "cpu"
+            return model.on("cpu")
         from gpt.interface.trained import try_torch
 
         device = check_device("auto", try_torch)
         if device != "cpu":
             console.say(f"device: {device} (--device cpu computes with numpy)")
-        return device
-
-    def open_on_device(self, windows: int = 1) -> TrainedGPT:
-        """The checkpoint on the device that computes this many windows soonest."""
-        model = self.open()
-        return model.on(self.device_for(windows * model.config.block_size, model))
-
-
-def note(line: str) -> None:
-    """Writes a note of the library, with options as flags, to stderr."""
-    console.say(with_flags(line))
+        return model.on(device)
 
 
 def note_on_counting(model: TrainedGPT) -> None:
@@ -257,9 +234,4 @@ def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | Non
 def checked_stops(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
     """The stop texts as the model writes them. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
-    return tuple(model.known_text(unescaped(stop), note=console.say) for stop in stops)
-
-
-def text_label(name: str) -> str:
-    """The name of a text, "-" for standard input, as results and files show it."""
-    return "standard input" if name == "-" else printable(name)
+    return tuple(model.known_text(unescaped(stop)) for stop in stops)

@@ -30,12 +30,10 @@ def command(
 
     The parts are those of the GPT alone, without counting.
     """
-    text, model = source.given(reading.encoding), reading.open()
+    text, model = source.read(reading.encoding), reading.open()
     known = reading.text_for(model, text, asked.truncate)
     why = model.why(known, unknown=reading.unknown, **only_fields(WhyConfig, vars(asked)))
-    if output.json:
-        output.write_json(why, {"text": known, **model.origin})
-    else:
-        output.write_result(why, asked.all)
+    output.write_result(why, {"text": known, **model.origin}, asked.all)
+    if not output.json:
         note_on_counting(model)
     require_passed(why.checks)

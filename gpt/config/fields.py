@@ -240,16 +240,11 @@ def takes(
     lists them. Raises ConfigError for a wrong value, TypeError for a wrong keyword.
     """
 
-    def decorate(
-        method: Callable[[Owner, Kind], Result],
-    ) -> Callable[Concatenate[Owner, Keywords], Result]:
-        @wraps(method)
-        def call(owner: Owner, /, *args: Keywords.args, **keywords: Keywords.kwargs) -> Result:
-            _check_names(method.__name__, kind, keywords)
+    def decorate(method: Callable[[Owner, Kind], Result]) -> Any:
+        def call(owner: Owner, /, *args: Any, **keywords: Any) -> Result:
             return method(owner, kind(*args, **keywords))
 
-        _document(call, kind, {}, method=True)
-        return call
+        return _with_keywords(method, call, kind, {})
 
     return decorate
 
@@ -261,46 +256,49 @@ def takes_given(
     caller has given, each checked alone. shown: name -> the default that help() shows.
     """
 
-    def decorate(function: Callable[[dict[str, Any]], Result]) -> Callable[Keywords, Result]:
-        @wraps(function)
-        def call(*args: Keywords.args, **keywords: Keywords.kwargs) -> Result:
-            _check_names(function.__name__, kind, keywords)
-            bound = inspect.signature(kind).bind(*args, **keywords).arguments
-            known = fields_of(kind)
-            return function({name: known[name].checked(value) for name, value in bound.items()})
+    def decorate(function: Callable[[dict[str, Any]], Result]) -> Any:
+        def call(*args: Any, **keywords: Any) -> Result:
+            asked, known = inspect.signature(kind).bind(*args, **keywords), fields_of(kind)
+            values = asked.arguments.items()
+            return function({name: known[name].checked(value) for name, value in values})
 
-        _document(call, kind, shown)
-        return call
+        return _with_keywords(function, call, kind, shown)
 
     return decorate
 
 
-def _check_names(function: str, kind: Any, keywords: Mapping[str, object]) -> None:
-    for name in keywords.keys() - fields_of(kind).keys():
-        meant = nearest(name, fields_of(kind)) or f". It takes: {', '.join(fields_of(kind))}"
-        raise TypeError(f"{function}() has no keyword {name!r}{meant}")
+def _with_keywords(
+    function: Callable[..., Any], call: Callable[..., Any], kind: Any, shown: Mapping[str, object]
+) -> Any:
+    """Makes `call` the function, with the signature of an option class in place of its last
+    parameter, and the help texts in its docstring. A misspelt keyword names the nearest one.
+    """
+    known, hints = fields_of(kind), get_type_hints(kind)
 
+    @wraps(function)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        for name in keywords.keys() - known.keys():
+            meant = nearest(name, known) or f". It takes: {', '.join(known)}"
+            raise TypeError(f"{function.__name__}() has no keyword {name!r}{meant}")
+        return call(*args, **keywords)
 
-class _Shown(str):
-    """A default or a type that help() shows without quotes."""
-
-    __repr__ = str.__str__
-
-
-def _document(function: Any, kind: Any, shown: Mapping[str, object], method: bool = False) -> None:
-    """Gives a function the signature of an option class, and its docstring the help texts."""
-    own = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)] if method else []
-    hints, taken = get_type_hints(kind), []
-    lines = [inspect.cleandoc(function.__doc__ or ""), ""]
+    signature, lines = inspect.signature(function), [inspect.cleandoc(function.__doc__ or ""), ""]
+    *parameters, _ = signature.parameters.values()
     for parameter in inspect.signature(kind).parameters.values():
-        field = fields_of(kind)[parameter.name]
+        field = known[parameter.name]
         default = shown.get(field.name, field.shown or parameter.default)
         if isinstance(default, str) and default not in (field.default, *field.choices):
             default = _Shown(default)
-        kind_shown = hints[field.name] if field.notes else _Shown(parameter.annotation)
-        taken.append(parameter.replace(default=default, annotation=kind_shown))
+        annotation = hints[field.name] if field.notes else parameter.annotation
+        parameters.append(parameter.replace(default=default, annotation=annotation))
         if field.help:
             lines.append(f"    {field.name}: {field.help}")
-    returned = _Shown(inspect.signature(function).return_annotation)
-    function.__signature__ = inspect.Signature([*own, *taken], return_annotation=returned)
-    function.__doc__ = "\n".join(lines)
+    checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    checked.__doc__ = "\n".join(lines)
+    return checked
+
+
+class _Shown(str):
+    """A default that help() shows without quotes."""
+
+    __repr__ = str.__str__

@@ -175,6 +175,8 @@ class TrainConfig(Changeable):
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
         named = self.split not in ("", "-") and self.split.isprintable() and self.every != 1
         require(named, "split", f"{self.split!r} is not last, every:N with N above 1, or a file")
+        held_out = self.split == "last" or self.val_fraction == TrainConfig.val_fraction
+        require(held_out, "val_fraction", "only with `split='last'`")
         lone = next((sign for sign in self.separator if 0xD800 <= ord(sign) < 0xE000), "")
         require(not lone, "separator", f"{lone!r} is no character")
         check_encoding(self.encoding)
@@ -302,9 +304,6 @@ def preset_values(
     if values.get("position", "rotary") != "rotary" and "previous_heads" not in asked:
         values.pop("previous_heads", None)
     return values
-
-
-LONGEST_FILE = 2**20  # characters
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

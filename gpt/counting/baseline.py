@@ -1,5 +1,8 @@
-"""What a training counts before its first step: the expert, and the baseline, the loss of counting
-n-grams on the validation text, which a trained model has to beat.
+"""What a training counts: the expert, with the gate that mixes it with the GPT, and the baseline,
+the loss of counting n-grams on the validation text, which a trained model has to beat.
+
+The GPT trains on its own loss, as if it were alone. If a gate learned at the same time, it would
+ignore the GPT, as counting is better at first, and the GPT would get no gradient.
 
 n-grams predict counted text far too well, and so does a GPT a text that it has read several times.
 So the gate is fitted to pieces of the training split that neither has learned (HeldOut). Text just
@@ -9,7 +12,7 @@ each piece. The counts used later to predict include everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +21,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.counting.mixture import AT_ONCE, Array, Expert, estimate_discounts, slices
+from gpt.config import ModelConfig
+from gpt.counting.mixture import (
+    AT_ONCE,
+    COUNTING_ALONE,
+    PRIOR_MEAN,
+    Array,
+    Expert,
+    Logits,
+    Mixture,
+    estimate_discounts,
+    fit_gate,
+    slices,
+)
 from gpt.counting.tables import (
     MOST_CHARACTERS,
     Level,
@@ -30,6 +45,7 @@ from gpt.counting.tables import (
     first_grams,
     join,
     keep,
+    release_memory,
 )
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
@@ -42,6 +58,13 @@ MOST = 2**14  # characters in all pieces together
 SHARE = 1 / 20  # of the text, at most
 MARGIN = 1 / 100  # of the text, before and after each piece
 MOST_NUMBERS = 2**22  # probabilities of each expert that are kept for the fit
+
+#: (B,) starts of windows and their length -> (B · length, V) the GPT's logits after each character.
+Predict = Callable[[npt.NDArray[np.int64], int], Logits]
+WINDOWS = 16  # windows that the GPT computes together
+#: Factors on the fitted weights of the GPT and of counting. The GPT learns the text around the
+#: held-out pieces, which the counts leave out; so on these pieces it is better than on new text.
+FACTORS: Array = np.array([[0.9], [1.0]])
 
 
 @dataclass(frozen=True)
@@ -76,7 +99,6 @@ class HeldOut:
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Whether each place of the split is held out."""
         after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
@@ -194,3 +216,63 @@ def _interpolated(
     mixed += left[histories] * lower
     mixed /= np.maximum(total[histories], 1)
     return np.where(total[histories] > 0, mixed, lower)
+
+
+class Counting:
+    """The counting of a training. Counts the (n,) ids of the training split, unless experts are
+    given. held: the text that the gate is fitted to; None for a model without counting.
+    """
+
+    def __init__(self, ids: Ids, config: ModelConfig, experts: Experts | None = None) -> None:
+        self.ids, self.config = ids, config
+        size, orders = config.vocab_size, config.counting
+        self.held = HeldOut.of(len(ids), size) if orders else None
+        if orders and experts is None:
+            experts = count_experts(ids, size, orders)
+        self.experts = experts
+        self._latest: tuple[int, Mixture] | None = None  # with its step
+
+    @property
+    def note(self) -> str:
+        """A note if MOST_GRAMS allows fewer orders than asked; else ""."""
+        asked = self.config.counting
+        if self.experts is None or self.experts.whole.trie.orders == min(asked, len(self.ids)):
+            return ""
+        orders = self.experts.whole.trie.orders
+        return f"counts n-grams up to {orders}, not {asked}: this text has too many different ones"
+
+    def mixture(self, step: int, predict: Predict) -> Mixture | None:
+        """The expert with the gate that best predicts the held-out text together with the model at
+        this step; None without counting. At step 0, and if the model's logits are not finite, the
+        gate lets counting predict alone.
+        """
+        release_memory()
+        if self.experts is None or self.held is None:
+            return None
+        if self._latest is None or self._latest[0] != step:
+            gate = COUNTING_ALONE
+            if step:
+                gate = self._fitted(self.held, self.experts.held, predict)
+            self._latest = step, Mixture(self.experts.whole, gate)
+            release_memory()
+        return self._latest[1]
+
+    def _fitted(self, held: HeldOut, counting: Logits, predict: Predict) -> Array:
+        """The gate after a pass of the GPT over the held-out text, in windows of block_size; the
+        character before each is context. counting: see Experts.held.
+        """
+        if not held.length:  # the text is too short to hold anything out
+            return PRIOR_MEAN * FACTORS
+        length = min(self.config.block_size, held.length)
+        read = held.length - held.length % length  # of each piece
+        starts = (held.starts[:, None] + np.arange(0, read, length)).ravel()
+        counting = counting.reshape(PIECES, held.length, -1)[:, :read].reshape(PIECES * read, -1)
+        gpt = np.empty(counting.shape, np.float32)
+        for first in range(0, len(starts), WINDOWS):
+            logits = predict(starts[first : first + WINDOWS] - 1, length)
+            gpt[first * length :][: len(logits)] = logits
+        release_memory()
+        if not np.isfinite(gpt).all():
+            return COUNTING_ALONE
+        came = self.ids[starts[:, None] + np.arange(length)].ravel()
+        return fit_gate(gpt, counting, came) * FACTORS

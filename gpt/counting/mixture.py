@@ -6,7 +6,8 @@ its first character; P_{n−1}(w | h') alone if nothing followed h; P_0 is unifo
 vocabulary. All in float64: a distribution sums to 1 within 1e-12.
 
 Both together are a product of experts: ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The
-gate gives a and b, linear functions of features that do not depend on w.
+gate gives a and b, linear functions of features that do not depend on w. This is a log-linear
+model, so fitting the gate is a convex problem, which Newton's method solves.
 Tensor names: T positions, N orders, V vocab_size, F features.
 """
 
@@ -22,11 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.config.fields import require
-from gpt.config.sample import Only
+from gpt.config.model import Only
 from gpt.counting.tables import Numbers, Trie, unpack_trie
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids
+
+Array = npt.NDArray[np.float64]
+Logits = npt.NDArray[np.floating[Any]]
 
 AT_ONCE = 2**16  # probabilities that are computed together
 FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts of counts give none
@@ -38,9 +42,12 @@ FEATURES = ("1", "entropy", "agreement")
 MOST_WEIGHT = 4.0
 #: A gate with the weights a = 0 and b = 1 everywhere: counting alone.
 COUNTING_ALONE = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-
-Array = npt.NDArray[np.float64]
-Logits = npt.NDArray[np.floating[Any]]
+#: Prior of the gate: a normal distribution with these means, so that a fit to a few hundred
+#: characters stays near them. The means give half of each expert, whatever the features.
+PRIOR_MEAN: Array = np.array([[0.5, 0.0, 0.0]] * 2)
+DEVIATION = 0.1
+ROUNDS = 30  # most Newton steps
+ENOUGH = 1e-10  # stop if the next step would gain less, in nats
 
 
 def slices(characters: int, vocab_size: int) -> Iterator[slice]:
@@ -177,6 +184,60 @@ def gate_features(gpt: Logits, counting: Array, chances: Array) -> Array:
     return features
 
 
+def fit_gate(gpt: Logits, counting: Logits, ids: Ids) -> Array:
+    """(T, V) logits of the GPT, (T, V) log-probabilities of counting, and the (T,) ids that follow
+    -> (2, F) the most likely gate, given these and the prior.
+    """
+    features = np.empty((len(ids), PRIOR_MEAN.shape[1]))
+    for part in slices(*gpt.shape):
+        logs = counting[part].astype(np.float64)
+        features[part] = gate_features(gpt[part], logs, np.exp(logs))
+    precision, gate, step, best = DEVIATION**-2, PRIOR_MEAN, np.zeros_like(PRIOR_MEAN), np.inf
+    for _ in range(ROUNDS):
+        loss, gradient, curvature = _derivatives(gate, gpt, counting, features, ids)
+        away = (gate - PRIOR_MEAN).ravel()
+        loss += 0.5 * precision * float(away @ away)
+        if loss > best:  # the step was too long
+            step = step / 2
+            gate = gate + step
+            continue
+        best = loss
+        gradient += precision * away
+        curvature += precision * np.eye(len(away))
+        step = np.linalg.solve(curvature, gradient).reshape(gate.shape).astype(np.float64)
+        if float(step.ravel() @ gradient) < ENOUGH * len(ids):
+            break
+        gate = gate - step
+    return gate
+
+
+def _derivatives(
+    gate: Array, gpt: Logits, counting: Logits, features: Array, ids: Ids
+) -> tuple[float, Array, Array]:
+    """The summed loss in nats, and its first and second derivatives with respect to the gate, (2F,)
+    and (2F, 2F).
+    """
+    size = gate.size
+    loss, gradient, curvature = 0.0, np.zeros(size), np.zeros((size, size))
+    for part in slices(*gpt.shape):
+        seen, rows = features[part], np.arange(len(ids[part]))
+        experts = np.stack([gpt[part], counting[part]])  # (2, T, V)
+        a, b = gate @ seen.T
+        scores = a[:, None] * experts[0] + b[:, None] * experts[1]
+        scores -= scores.max(axis=1, keepdims=True)
+        chances = np.exp(scores)
+        normaliser = chances.sum(axis=1)
+        chances /= normaliser[:, None]
+        loss += float((np.log(normaliser) - scores[rows, ids[part]]).sum())
+        weighted = chances * experts
+        means = weighted.sum(axis=2)  # (2, T)
+        missed = means - experts[:, rows, ids[part]]
+        spread = np.einsum("itv,jtv->ijt", weighted, experts) - means[:, None] * means
+        gradient += (missed @ seen).ravel()
+        curvature += np.einsum("ijt,tf,tg->ifjg", spread, seen, seen).reshape(size, size)
+    return loss, gradient, curvature
+
+
 @dataclass(frozen=True)
 class MixedPrediction:
     """Predictions of T characters: (T, V) log-probabilities of the GPT, of counting and of both;
@@ -263,7 +324,6 @@ class Streams:
         return self._mixture.mixed(logits, chances)[0]
 
     def append(self, ids: Ids) -> None:
-        """Appends the (B,) characters that were drawn."""
         texts = zip(self._nodes, ids.tolist(), strict=True)
         self._nodes = [self._expert.advance(nodes, symbol) for nodes, symbol in texts]
 

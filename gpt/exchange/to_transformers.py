@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt import __version__
 from gpt.config import ModelConfig, SampleConfig
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.layers import EPSILON, Array
+from gpt.reading.gpt import EPSILON, Array
 from gpt.storage import files
 from gpt.storage.run import MODEL
-from gpt.version import __version__
 from gpt.vocabulary import Vocabulary
 
 CARD = "README.md"

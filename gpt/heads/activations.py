@@ -1,14 +1,17 @@
-"""Every stage that a model computes for many texts, as named arrays; stages can be replaced.
+"""Every stage that a model computes for many texts, as named arrays; stages can be replaced. And a
+model's weights by the names of TransformerLens.
 
 A forward pass takes some texts at a time, and only requested stages are kept. Texts of different
 lengths are padded on the right, which no earlier position reads.
 If a stage is replaced, everything after it is computed from its new values: activation patching
 (Vig et al. 2020, Meng et al. 2022).
-Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
+Tensor names: N texts, L layers (the kept ones of activations), T time, C n_embd, H heads,
+D head_size, V vocab_size, F ffn_hidden, S block_size.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, TypeAlias
@@ -16,17 +19,15 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Arrays, check_number
 from gpt.config import ModelConfig, Stage, Unknown
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE
 from gpt.errors import TextError
-from gpt.heads.attention_map import Key, ParsedKey, parse_key
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.heads.attention_map import Key, ParsedKey, check_number, parse_key
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import windows_at_once
-from gpt.show.result import Result
+from gpt.show.result import Arrays, Result, read_only
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import counted, layers_and_heads
 
 #: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
@@ -34,6 +35,15 @@ Texts = str | Sequence[str] | Ids
 #: the stage's array and returns such an array. Arguments are Mapping[Any, Patch], because
 #: mypy takes the names in a dict's keys for str and would reject it for Mapping[Key, Patch].
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
+
+#: A name, or (name, layer, head), where trailing parts may be left out. None means all.
+WeightKey: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
+
+_OF_HEADS = re.compile(r"W_[QKVO]|b_[QKV]")
+_WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # outside layers
+#: A module that is a table -> its name; a module that is a norm -> the start of its weights' names.
+_TABLES = {"token_embedding": "W_E", "position": "W_pos"}
+_NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
 def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
@@ -69,7 +79,6 @@ class Activations(Arrays, Result):
     lengths: npt.NDArray[np.int64]
 
     def to_numpy(self) -> dict[str, Array]:
-        """Name -> array."""
         return dict(self.arrays.items())
 
     def __getitem__(self, key: Key) -> Array:
@@ -146,7 +155,6 @@ class ActivationPlan:
         return Activations(arrays, self.layers, self.ids, self.lengths)
 
     def _change(self, key: Key, value: Any) -> _Change:
-        """Checks a replacement."""
         N, depth = len(self.ids), self.reader.config.n_layer
         place = parse_key(key, self._known, range(depth), len({*self.lengths}) == 1)
         if place.stage == "head_output":
@@ -260,3 +268,93 @@ class _Change:
             new = self.value[texts]
             new = new[:, layer] if new.ndim > part.ndim else new
         np.copyto(part, new)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Weights(Arrays):
+    """weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] is layer 1, weights["W_Q", 1, 2] its head
+    2. Names and orientation are TransformerLens's: x @ W, with (in, out) for each matrix.
+
+    W_E (V, C), W_pos (S, C), W_U (C, V). For each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
+    W_in (C, F), W_out (F, C). Biases: b_Q, b_K, b_V (H, D), b_O (C,), b_in (F,), b_out (C,). Gains
+    and shifts of norms (C,): ln1_w, ln1_b, ln2_w, ln2_b, and outside layers ln_final_w, ln_final_b.
+    What a model does not have is missing: rotary positions have no W_pos.
+
+    Arrays are read-only; the arrays of one layer are views of the model's tensors. weights[…]
+    raises ValueError for an unknown name, and for a layer or head if the weight has none;
+    IndexError for a layer or head that does not exist.
+    """
+
+    config: ModelConfig
+    #: Name -> the arrays of all layers, or the one array outside layers.
+    views: Mapping[str, tuple[Array, ...]]
+
+    @classmethod
+    def of(cls, reader: Reader) -> Weights:
+        """A reader's weights; a table that is used twice has both names."""
+        config, views = reader.config, dict[str, tuple[Array, ...]]()
+        tensors = {name: reader.tensors[name] for name in config.shapes()}
+        if config.position == "sinusoidal":
+            empty = np.zeros((1, config.block_size, config.n_embd), reader.dtype)
+            added = reader.position.embed(empty, slice(0, config.block_size))[0]
+            tensors["position.weight"] = added
+        tensors["lm_head.weight"] = reader.tensors[f"{reader.output}.weight"]
+        for stored, tensor in tensors.items():
+            for name, view in _named(stored, tensor, config):
+                views[name] = (*views.get(name, ()), view)
+        return cls(config, views)
+
+    def __getitem__(self, key: WeightKey) -> Array:
+        entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
+        name, layer, head = (*entries, None, None)[:3]
+        if name not in self.views:
+            raise ValueError(f"{name!r} is not one of {', '.join(self)}")
+        arrays: Sequence[Array] = self.views[name]
+        layered = not _WHOLE.fullmatch(name)
+        if len(entries) > 3 or (layer is not None and not layered):
+            allowed = f"({name!r}, layer, head)" if layered else f"{name!r}: it has no layers"
+            raise ValueError(f"{key!r}: expected {allowed}")
+        if head is not None:
+            if not _OF_HEADS.fullmatch(name):
+                use = f"({name!r}, layer)" if layered else repr(name)
+                raise ValueError(f"{key!r}: {name} has no heads; use {use}")
+            number = check_number("head", head, self.config.n_head)
+            arrays = [array[number] for array in arrays]
+        if not layered:
+            return arrays[0]
+        if layer is not None:
+            return arrays[check_number("layer", layer, len(arrays))]
+        return read_only(np.stack(arrays))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.views)
+
+    def keys(self) -> Iterable[str]:
+        """The names, so that `dict(weights)` and `**weights` give name -> array."""
+        return self.views.keys()
+
+    def to_numpy(self) -> dict[str, Array]:
+        return {name: self[name] for name in self}
+
+    def __repr__(self) -> str:
+        names = ", ".join(self)
+        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {names}>"
+
+
+def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:
+    """The names and views of the weights that a stored tensor contains."""
+    place, _, kind = stored.rpartition(".")
+    module = place.rpartition(".")[2]
+    letter, H, D = ("W_" if kind == "weight" else "b_"), config.n_head, config.head_size
+    if module in _TABLES:
+        yield _TABLES[module], tensor
+    elif module in _NORMS:
+        yield f"{_NORMS[module]}_{kind[0]}", tensor
+    elif module == "qkv":
+        packed = tensor.reshape(3, H, D, *tensor.shape[1:])
+        for name, part in zip("QKV", packed, strict=True):
+            yield letter + name, part.swapaxes(1, 2) if kind == "weight" else part
+    elif module == "proj":
+        yield f"{letter}O", tensor.T.reshape(H, D, -1) if kind == "weight" else tensor
+    else:
+        yield letter + {"up": "in", "down": "out", "lm_head": "U"}[module], tensor.T

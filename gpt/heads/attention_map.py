@@ -7,6 +7,7 @@ Numbers in files keep float32's nine digits.
 from __future__ import annotations
 
 import io
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
@@ -15,19 +16,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeA
 
 import numpy as np
 
-from gpt.characters import in_line
-from gpt.checks import Arrays, Check, check_number
 from gpt.config import DrawnStage, ModelConfig
 from gpt.config.fields import require
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES, Stage
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import Array
-from gpt.show.result import Matrix, Result, csv_text, named_form, round_floats, to_json
+from gpt.reading.gpt import Array, Reader, Stages
+from gpt.show.result import (
+    Arrays,
+    Check,
+    Matrix,
+    Result,
+    csv_text,
+    named_form,
+    round_floats,
+    to_json,
+)
 from gpt.storage import files
 from gpt.vocabulary import Ids
-from gpt.words import counted, layers_and_heads
+from gpt.words import counted, in_line, layers_and_heads
 
 if TYPE_CHECKING:
     from gpt.heads.contributions import Glance
@@ -92,6 +99,18 @@ def parse_key(
     return ParsedKey(name, layer, head, position)
 
 
+def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
+    """The number of a layer or head. what: "layer" or "head", for errors. Raises IndexError unless
+    it is in lowest … count − 1, TypeError unless it is a whole number.
+    """
+    if not isinstance(number, SupportsIndex):
+        raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
+    at = operator.index(number)
+    if not lowest <= at < count:
+        raise IndexError(f"{what} {at} is not in {lowest} … {count - 1}")
+    return at
+
+
 @dataclass(frozen=True, repr=False)
 class AttentionMap(Arrays, Result):
     """All stages of all layers for one text of T characters, and their checks.
@@ -112,10 +131,7 @@ class AttentionMap(Arrays, Result):
         sizes = layers_and_heads(len(self.layers), self.heads)
         return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
 
-    def checked(self) -> tuple[Check, ...]:
-        return self.checks_of()
-
-    def checks_of(self, stage: str = "weights") -> tuple[Check, ...]:
+    def checked(self, stage: str = "weights") -> tuple[Check, ...]:
         """The checks, among them how far a stage is from the same computation in float64."""
         first, *others = self.checks
         return first, Check("the same in float64", self.rounding[stage]), *others
@@ -128,12 +144,10 @@ class AttentionMap(Arrays, Result):
 
     @property
     def heads(self) -> int:
-        """The number of heads in each layer."""
         return len(self.layers[0].q)
 
     @property
     def stages(self) -> list[Stage]:
-        """The names of the stages, in the order of computation."""
         return [name for name in STAGES if name in vars(self.layers[0])]
 
     def __getitem__(self, key: Key) -> Array:
@@ -173,7 +187,7 @@ class AttentionMap(Arrays, Result):
         if form == "html":
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
         selection = select(self, str(layer), str(head), stage)
-        data, _ = selection.to_bytes(form, self.model.stored.origin if self.model else {})
+        data = selection.to_bytes(form, self.model.stored.origin if self.model else {})
         with files.storage_errors(f"write {target}"):
             target.write_bytes(data)
         return target
@@ -199,7 +213,7 @@ class Selection(Result):
         return f"{self.stage} of “{self.attention.text}”"
 
     def checked(self) -> tuple[Check, ...]:
-        return self.attention.checks_of(self.stage)
+        return self.attention.checked(self.stage)
 
     @property
     def square(self) -> bool:
@@ -266,7 +280,7 @@ class Selection(Result):
                         yield [*place, float(f"{value:.9g}")]
 
     def draw(
-        self, screen: Screen, view: View, digits: int, top: int, glance: Glance | None = None
+        self, screen: Screen, view: View, *, digits: int, top: int, glance: Glance | None = None
     ) -> str:
         """The matrices as text, with what they mean. glance: of the only head. The other arguments:
         see gpt.show.matrix.draw.
@@ -283,26 +297,34 @@ class Selection(Result):
         if glance:
             titles = [f"{name} · {glance.title}"]
             remarks.append(glance.hint)
-        checks, across = self.checked(), self.across
-        return matrix.draw(matrices, titles, remarks, checks, screen, view, across, digits, top)
+        return matrix.draw(
+            matrices,
+            titles,
+            remarks,
+            self.checked(),
+            screen,
+            view=view,
+            across=self.across,
+            digits=digits,
+            top=top,
+        )
 
     def to_bytes(
         self, form: FileForm, origin: Mapping[str, Any], ascii_only: bool = False
-    ) -> tuple[bytes, list[str]]:
-        """The content of a file, and warnings about it. origin: what JSON says about the model.
-        ascii_only: a figure has ASCII labels. Raises ConfigError for a figure that is too large, or
-        without matplotlib.
+    ) -> bytes:
+        """The content of a file. origin: what JSON says about the model. ascii_only: a figure has
+        ASCII labels. Raises ConfigError for a figure that is too large, or without matplotlib.
         """
         if form == "npz":
             buffer = io.BytesIO()
             np.savez_compressed(
                 buffer, text=np.array(self.attention.text), **self.attention.to_numpy()
             )
-            return buffer.getvalue(), []
+            return buffer.getvalue()
         if form == "csv":
-            return self.to_csv().encode(), []
+            return self.to_csv().encode()
         if form == "json":
-            return to_json(self, origin).encode(), []
+            return to_json(self, origin).encode()
         from gpt.show.figure import matrices_figure
 
         return matrices_figure(self.matrices(), self.title, self.across, form, ascii_only)
@@ -313,6 +335,7 @@ def select(
     layer: str = "0",
     head: str = "0",
     stage: DrawnStage = "weights",
+    *,
     query: str | None = None,
     key: str | None = None,
 ) -> Selection:

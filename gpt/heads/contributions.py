@@ -18,13 +18,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import quoted
-from gpt.checks import Arrays, Check
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import job, measure_heads, name_heads
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import EPSILON, Array, centred
-from gpt.show.result import signed_number
+from gpt.reading.gpt import EPSILON, Array, Reader, Stages, centred
+from gpt.show.result import Arrays, Check, signed_number
+from gpt.words import quoted
 
 Numbers = npt.NDArray[np.integer[Any]]
 #: Bytes of a number of the stages -> how far a sum may be off, as a part of the largest summand.
@@ -76,7 +74,6 @@ class Glance:
 
     @property
     def title(self) -> str:
-        """One line about the head."""
         adds = "adds most to" if self.most else "adds to"
         return (
             f"layer {self.layer} head {self.head}: looks {self.looks_at} · {adds} "
@@ -85,7 +82,6 @@ class Glance:
 
     @property
     def hint(self) -> str:
-        """How to see other heads."""
         if self.other is None:
             return "others: --view heads"
         return f"others: --view heads · --layer {self.other[0]} --head {self.other[1]}"
@@ -164,7 +160,6 @@ class _BackwardPass:
         return float(1 / scale[-1])
 
     def layer(self, layer: int, stages: Stages) -> None:
-        """Adds the parts of a layer."""
         exact, block = self.exact, f"blocks.{layer}."
         if exact.config.feed_forward:
             resid_mid = stages.resid_mid.astype(np.float64)

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Arrays
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
+from gpt.show.result import Arrays
 from gpt.vocabulary import Ids
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
@@ -93,7 +92,6 @@ class Measure(Arrays):
         return np.broadcast_to(self.uniform, self.values.shape)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """(L, H) values, errors and uniform values, by name."""
         columns: dict[str, npt.NDArray[Any]] = {
             self.name: self.values,
             f"{self.name}_error": self.errors,

@@ -15,22 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import NAMED, in_line, label, quoted
-from gpt.checks import Arrays, Check
 from gpt.config import Shaping, WhyConfig
 from gpt.config.fields import flag_of, require
-from gpt.config.sample import DISTRIBUTION_OPTIONS
+from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.errors import TextError
 from gpt.heads.attention_map import require_fits
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.measures import head_name
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
-from gpt.show.result import Column, Result, short_number, signed_number
+from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import NAMED, counted, in_line, label, quoted
 
 END = 40  # characters from the end of a text that a title quotes
 SHOWN = 8  # characters in the short form
@@ -136,7 +133,6 @@ class NextCharacter(Arrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each character, the likeliest first."""
         rows = []
         for token in self.order.tolist():
             row: dict[str, Any] = {"character": self.characters[token], "id": token}
@@ -211,7 +207,6 @@ def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
 
 
 def _option(name: str) -> str:
-    """ "top-k"."""
     return flag_of(name).removeprefix("--")
 
 
@@ -315,7 +310,6 @@ class Why(Arrays, Result):
         }
 
     def _sources(self, number: int) -> Array:
-        """What the characters or units of a part add."""
         return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
 
     def _reads(self, number: int, all: bool) -> str:

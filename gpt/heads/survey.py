@@ -11,18 +11,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import call
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Arrays
 from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores
 from gpt.errors import TextError
-from gpt.heads.attention_map import require_room
+from gpt.heads.attention_map import FigureForm, require_room
 from gpt.heads.measures import (
     RULE,
     Measure,
@@ -36,17 +34,15 @@ from gpt.heads.measures import (
     standard_errors,
 )
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import Hook, Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Hook, Reader
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.result import Column, Result, named_form, short_number, signed_number
+from gpt.show.result import Arrays, Column, Result, named_form, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
 MOST_SHOWN = 14  # heads in the short form
 SHORTEST = 3  # characters in a text: a query with two keys, and the next character
-FILE_FORMS = "svg", "png", "pdf", "csv", "json"
 Done = Callable[[float], object]  # called with the share of the work that is done
 
 #: What replaces a head's output in each case.
@@ -214,7 +210,6 @@ class Survey(Arrays, Result):
         ]
 
     def record(self) -> dict[str, Any]:
-        """What was measured, and what the measures are."""
         return {
             "text": self.text,
             "windows": self.windows,
@@ -227,16 +222,12 @@ class Survey(Arrays, Result):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Writes a figure (.svg, .pdf, .png: bars of each head's weight on what it looks at, and
-        of the loss without it), or the rows (.csv, .json). Raises ConfigError for another ending
-        and without matplotlib, StorageError.
+        """Writes a figure (.svg, .pdf or .png): bars of each head's weight on what it looks at, and
+        of the loss without it. Raises ConfigError for another ending and without matplotlib,
+        StorageError.
         """
         target = Path(path)
-        form = named_form(target, FILE_FORMS)
-        if form in ("csv", "json"):
-            data = (self.to_csv() if form == "csv" else self.to_json()).encode()
-        else:
-            data = self.figure(form)
+        data = self.figure(named_form(target, get_args(FigureForm)))
         with files.storage_errors(f"write {target}"):
             target.write_bytes(data)
         return target
@@ -258,6 +249,7 @@ def survey(
     vocabulary: Vocabulary,
     ids: Ids,
     options: HeadsConfig,
+    *,
     text: str = "a text",
     done: Done = lambda share: None,
 ) -> Survey:
@@ -305,26 +297,20 @@ def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[A
     return np.stack([ids[start : start + length + 1] for start in starts])
 
 
-def ablate(
-    reader: Reader,
-    windows: Ids,
-    how: Ablation,
-    done: Done = lambda share: None,
-    seed: int = 0,
-) -> Measure:
+def ablate(reader: Reader, windows: Ids, how: Ablation, done: Done = lambda share: None) -> Measure:
     """How much the loss of (N, T + 1) windows rises without each head, in nats per character, with
     paired standard errors over windows.
 
     how: the replacement of the head's output. mean: its mean over all characters of all windows.
-    resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
-    the window, the same for all heads. Raises TextError for resampling with a single window.
+    resample: its output in another window at the same position (Chan et al. 2022), the same
+    for all heads. Raises TextError for resampling with a single window.
     """
-    parts = _replacement_parts(reader, windows, how, seed)
+    parts = _replacement_parts(reader, windows, how)
     layers, heads = reader.config.n_layer, reader.config.n_head
     rises = np.zeros((len(windows), layers, heads))
     for layer, head in np.ndindex(layers, heads):
-        works = [partial(part.rise, layer, head) for part in parts]
-        rises[:, layer, head] = np.concatenate(map_on_cores(call, works))
+        rise = partial(_Part.rise, layer=layer, head=head)
+        rises[:, layer, head] = np.concatenate(map_on_cores(rise, parts))
         done((layer * heads + head + 1) / (layers * heads))
     explained = (
         f"rise of the loss without the head (its output replaced by {REPLACED_BY[how]}), nats/char"
@@ -340,14 +326,14 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
     return _mean([_Part(reader, part, False) for part in _divided(windows, reader.config)])
 
 
-def other_windows(N: int, seed: int) -> Ids:
+def other_windows(N: int) -> Ids:
     """(N,) another window for each window, in a random order in which each occurs once.
 
     Raises TextError if N is 1.
     """
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
-    order = np.random.default_rng(seed).permutation(N)
+    order = np.random.default_rng(0).permutation(N)
     others = np.empty_like(order)
     others[order] = np.roll(order, 1)
     return others
@@ -359,9 +345,9 @@ def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
     return [windows[n : n + size] for n in range(0, len(windows), size)]
 
 
-def _replacement_parts(reader: Reader, windows: Ids, how: Ablation, seed: int) -> list[_Part]:
+def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Part]:
     """All windows in parts; each part knows what replaces the output of each head; see `ablate`."""
-    others = other_windows(len(windows), seed) if how == "resample" else None
+    others = other_windows(len(windows)) if how == "resample" else None
     parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
     ends = np.cumsum([len(part.ids) for part in parts])[:-1]
     for layer, mean in enumerate(_mean(parts)[:, :, None]):  # (H, 1, D)

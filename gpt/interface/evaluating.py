@@ -16,7 +16,7 @@ from gpt.corpus.doubts import is_whole_text, learned_texts, share_learned
 from gpt.reading.score import Evaluation, character_surprisals, score
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
-from gpt.vocabulary import Ids, known_text
+from gpt.vocabulary import Ids, known_text, log_note
 
 if TYPE_CHECKING:
     from gpt.interface.trained import EvalCall, TrainedGPT
@@ -28,11 +28,11 @@ MOST_SCORED = 1_000_000  # characters to score in a longer split
 def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
     """Raises TextError."""
     reading = model.vocabulary.read(text, call.unknown)
-    reading = known_text(model.vocabulary, reading, call.note, call.name)
+    reading = known_text(model.vocabulary, reading, call.name)
     share = _share_learned(model, text, Path(call.data))
     if share:
         part = call.name if share == 1 else f"{math.ceil(100 * share)}% of {call.name}"
-        call.note(
+        log_note(
             f"warning: {part} is in the text that this run was trained on, so its loss is of text "
             "that the model has learned and says nothing about new texts"
         )
@@ -61,7 +61,7 @@ def evaluate_split(model: TrainedGPT, call: EvalCall) -> Evaluation:
     if (count := len(ids)) > most + context:  # the first character is context only
         ids = ids[: most + context]
         if not call.chars:
-            call.note(
+            log_note(
                 f"note: scoring only the first {most:,} of {count:,} characters of the {name}; "
                 "to score all, give them as a file"
             )
@@ -104,4 +104,6 @@ def _evaluate(
     measured = loss.nats, loss.characters, loss.characters
     facts["counting"] = manifest and counting_record(manifest, measured)
     to_beat = compared_with_counting(manifest, measured) if manifest else ""
-    return Evaluation(facts["scored"], loss, facts, surprisals=surprisals, to_beat=to_beat)
+    return Evaluation(
+        **vars(loss), name=facts["scored"], about=facts, surprisals=surprisals, to_beat=to_beat
+    )

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, overlo
 
 from msgspec import Meta
 
-from gpt.checks import Check
 from gpt.config import (
     AttnConfig,
     EvalConfig,
@@ -31,6 +30,7 @@ from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
+from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
@@ -40,16 +40,15 @@ from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
-    from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
+    from gpt.heads.activations import Activations, Patch, Texts, Weights
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.next_character import NextCharacter, Why
     from gpt.heads.survey import Survey
     from gpt.model import GPT
-    from gpt.reading.layers import Array
+    from gpt.reading.gpt import Array
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
-    from gpt.reading.weights import Weights
     from gpt.reading.writing import Novelty, Passages, Sample
     from gpt.storage.overview import Curve, Runs
 
@@ -112,7 +111,6 @@ class EvalCall(EvalConfig, _Question):
 
     name: Annotated[str, Meta()] = "the text"
     data: str | Path = "data"
-    note: Callable[[str], object] = log_note
 
 
 class TrainedGPT:
@@ -241,7 +239,7 @@ class TrainedGPT:
 
         reader = self.reader
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
-        return Decoders(first, first.make_twin)
+        return Decoders(first)
 
     if TYPE_CHECKING:
 
@@ -266,7 +264,7 @@ class TrainedGPT:
         from gpt.reading.writing import Writing
 
         if call.new:
-            from gpt.config.sample import seed_of
+            from gpt.config.model import seed_of
             from gpt.reading.writing import new_items
 
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
@@ -290,7 +288,6 @@ class TrainedGPT:
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
         data: Path = Path("data"),
-        note: Callable[[str], object] = log_note,
     ) -> Samples:
         """The new text of each of config.n samples, step by step; a list's begins at an item and
         ends with it. Raises TextError, OutOfMemory, ConfigError.
@@ -298,13 +295,22 @@ class TrainedGPT:
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        known, start = self.known_text(prompt, unknown, note=note), self.separator
+        known, start = self.known_text(prompt, unknown), self.separator
         if start:
             stop = stop or (start,)
         require_memory(self.config, config.n, len(prompt) + config.length)
         copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
-        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture, copies, start)
+        return Samples(
+            decoding,
+            self.vocabulary,
+            known,
+            config,
+            stops=stop,
+            mixture=self.mixture,
+            copies=copies,
+            start=start,
+        )
 
     def _copies(self, most: int, data: Path) -> Passages:
         """The training text's passages of `most` + 1 characters. Raises TextError."""
@@ -352,21 +358,18 @@ class TrainedGPT:
         text: str,
         unknown: Unknown = "fold",
         truncate: bool = False,
-        note: Callable[[str], object] = log_note,
     ) -> str:
         """The text as the model reads it. truncate: only its end. Raises TextError."""
         reading = self.vocabulary.read(text, unknown)
         if truncate:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
-        return known_text(self.vocabulary, reading, note).text
+        return known_text(self.vocabulary, reading).text
 
-    def text_or_example(
-        self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
-    ) -> str:
+    def text_or_example(self, text: str | None, name: str = "text") -> str:
         """The text, or else the example of the model file, which a note quotes."""
         if text is None:
             text = self.stored.example()
-            note(f'no {name} given; from {self.excerpt_name}: "{text}"')
+            log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
 
     @takes(HeadsCall)
@@ -385,11 +388,9 @@ class TrainedGPT:
         else:
             ids = self.vocabulary.row_of(ids, "text")
         name = name or f"a text of {len(ids):,} characters"
-        return survey(self.reader, self.vocabulary, ids, call, name, call.done)
+        return survey(self.reader, self.vocabulary, ids, call, text=name, done=call.done)
 
-    def default_text(
-        self, data: Path = Path("data"), note: Callable[[str], object] = log_note
-    ) -> tuple[Ids, str]:
+    def default_text(self, data: Path = Path("data")) -> tuple[Ids, str]:
         """The validation split, and its name; if the run or its corpus is missing, the excerpt in
         the model file, with a note.
         """
@@ -398,7 +399,7 @@ class TrainedGPT:
         try:
             return splits_of_run(self.name, self.recorded, data)[1], "the validation split"
         except TextError as error:
-            note(f"note: {error}; measuring on {self.excerpt_name}")
+            log_note(f"note: {error}; measuring on {self.excerpt_name}")
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
@@ -431,7 +432,12 @@ class TrainedGPT:
         Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory.
         """
-        return self._plan(texts, names, layers, patch, unknown).read()
+        from gpt.heads.activations import ActivationPlan, pad_texts
+
+        if texts is None:
+            texts = self.text_or_example(None)
+        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
+        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths).read()
 
     def logits(
         self,
@@ -443,24 +449,12 @@ class TrainedGPT:
         """(N, T, vocab_size) logits after each character, of the GPT alone; see `activations`. Zero
         ablation of a head: run.logits(texts, patch={("context", layer, head): 0}).
         """
-        return self._plan(texts, "logits", None, patch, unknown).read()["logits"]
-
-    def _plan(
-        self, texts: Texts | None, names: Any, layers: Any, patch: Any, unknown: Unknown
-    ) -> ActivationPlan:
-        from gpt.heads.activations import ActivationPlan, pad_texts
-
-        if texts is None:
-            texts = self.text_or_example(None)
-        ids, lengths = pad_texts(texts, self.vocabulary, self.config, unknown)
-        return ActivationPlan(self.reader, ids, names, layers, patch=patch, lengths=lengths)
+        return self.activations(texts, "logits", patch=patch, unknown=unknown)["logits"]
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights by TransformerLens's names: weights["W_Q", layer, head]; weights.folded() has
-        the norms folded into them.
-        """
-        from gpt.reading.weights import Weights
+        """The weights by TransformerLens's names: weights["W_Q", layer, head]."""
+        from gpt.heads.activations import Weights
 
         return Weights.of(self.reader)
 
@@ -475,7 +469,7 @@ class TrainedGPT:
     @takes(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
         """How well the model predicts a text or, without one, the validation split of its run.
-        name: of the text, for the result. note: gets a warning if the model has learned some of it.
+        name: of the text, for the result. Logs a warning if the model has learned some of it.
         Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import evaluate_split, evaluate_text
@@ -489,7 +483,6 @@ class TrainedGPT:
         texts: Sequence[str],
         *,
         data: str | Path = "data",
-        note: Callable[[str], object] = log_note,
     ) -> list[Novelty]:
         """How much of each text the model copied from its training text; prompts do not count.
         Raises TextError if that text is missing.
@@ -501,7 +494,7 @@ class TrainedGPT:
             raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
         train, _ = splits_of_run(self.name, self.recorded, Path(data), "`novelty`")
         if len(train) > MOST:
-            note(f"note: searching for copies only in the first {MOST:,} characters")
+            log_note(f"note: searching for copies only in the first {MOST:,} characters")
         new = [text.new if isinstance(text, Sample) else text for text in texts]
         copies = longest_copies(new, train[:MOST], self.vocabulary)
         return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
@@ -594,7 +587,7 @@ def try_torch(device: str) -> None:
 
 def open_on_device(stored: StoredModel, device: str) -> Device:
     """The model on a device. May raise any exception."""
-    from gpt.model.device import DeviceGPT
+    from gpt.model.gpt import DeviceGPT
     from gpt.training.trainer import load_gpt
 
     return DeviceGPT(load_gpt(stored, device), device)

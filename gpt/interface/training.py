@@ -4,7 +4,7 @@ Torch is imported only while a thread counts n-grams.
 
 A run may start with another model's weights, its parent's, which is only read. The new model takes
 its layout: the options that set the shapes and the function of a model. The vocabulary grows
-(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/initial.py).
+(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/gpt.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -63,14 +70,16 @@ from gpt.training.progress import (
     Sampled,
     Saved,
     Stepped,
+    Stopped,
     check_tracker,
 )
 from gpt.vocabulary import Vocabulary, log_note
-from gpt.words import printable
+from gpt.words import one_line, printable
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from gpt.training.card import EventLines
     from gpt.training.plan import Plan
     from gpt.training.trainer import Job, Trainer
 
@@ -179,6 +188,7 @@ def begin_run(
             start=start,
             began=began,
         )
+        _log_notes(plan)
         yield Start(plan, run, job, options.log)
 
 
@@ -224,7 +234,17 @@ def resume_run(
         plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
         job = Job(corpus, plan.manifest, plan.machine.device, plan.speed, began=began)
+        _log_notes(plan)
         yield Start(plan, run, job, options.log, checkpoint)
+
+
+def _log_notes(plan: Plan) -> None:
+    """Logs what the user should know of the text and the plan; only the first rank does."""
+    if ranks.is_first():
+        for warning in plan.warnings:
+            log_note(f"warning: {warning}")
+        for note in plan.corpus.notes:
+            log_note(f"note: {note}")
 
 
 def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
@@ -360,8 +380,6 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
         start = os.fspath(start)
     run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": start})
     options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
-    is_last = options.get("split", "last") == "last"
-    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
     texts = _texts(corpus)
     if text is not None:
         require(corpus is None, "text", "give either `corpus` or `text`")
@@ -396,21 +414,30 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
     with preparing as start:
         from tqdm import tqdm
 
-        for note in (*start.plan.corpus.notes, *start.plan.warnings):
-            log_note(f"note: {note}")
         trainer = start.trainer()
         done = trainer.manifest.progress
         hidden = not (arguments.get("progress", True) and _can_show())
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
-        with stop_on_signals(trainer.stop, "SIGINT"), bar:
-            for _ in train_with_bar(trainer, bar):
-                pass
+        train_to_end(trainer, bar, "SIGINT")
         step = trainer.manifest.step
         if trainer.manifest.progress < 1:
             log_note(f"note: stopped after step {step:,}; gpt.resume continues the run")
         elif done >= 1:
             log_note(f"note: the run is finished at step {step:,}; give `minutes` or `steps`")
     return load(start.run.path)
+
+
+def train_to_end(
+    trainer: Trainer, bar: tqdm[Any], *signals: str, lines: EventLines | None = None
+) -> Stopped:
+    """Trains until the end, or until one of these signals. lines: what to show above the bar."""
+    with stop_on_signals(trainer.stop, *signals), bar:
+        for event in train_with_bar(trainer, bar):
+            for line in lines.of(event) if lines else ():
+                with suppress(OSError):  # stderr is closed
+                    bar.write(one_line(line), file=sys.stderr)
+    assert isinstance(event, Stopped)
+    return event
 
 
 def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:

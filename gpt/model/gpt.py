@@ -1,16 +1,35 @@
-"""The transformer: ids -> logits."""
+"""The transformer: ids -> logits, its weights before the first step, and the model on a device.
+
+Tensor names: B batch, T time, C n_embd, H heads, D head_size.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
+from gpt.config.model import HEAD_STAGES, Attention
 from gpt.model.attention import ATTENTION, Keep, Rotate
-from gpt.model.layers import EPSILON, POSITIONS, Dropout, FeedForward
+from gpt.model.layers import EPSILON, POSITIONS, Dropout, FeedForward, Rotary
+from gpt.vocabulary import Ids
+
+Array = npt.NDArray[np.float32]
+STD = 0.02
+COMMON = 0.5  # length of the vector that all embeddings share, relative to their random part
+PEAK = 8.0  # score before the softmax of the character on which a head starts
+_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # a row for each character
+SLOWEST = 0.1  # radians per character; slower pairs cannot distinguish neighbours
 
 
 class Block(nn.Module):
@@ -111,3 +130,137 @@ class GPT(nn.Module):
         if self.config.tied:
             stored = {**stored, "lm_head.weight": stored["token_embedding.weight"]}
         self.load_state_dict(stored)
+
+
+def initialise(model: GPT, seed: int) -> None:
+    """Initialises as GPT-2 does: N(0, 0.02), residual projections divided by √(2·n_layer) (Radford
+    2019), or by √n_layer if there are no feed-forward layers. Both forms of attention start with
+    the same numbers.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
+    stored = {}
+    for name, shape in model.config.shapes().items():
+        if name.endswith(".bias"):
+            stored[name] = torch.zeros(shape)
+        elif len(shape) == 1:
+            stored[name] = torch.ones(shape)
+        else:
+            std = residual_std if name.endswith(("proj.weight", "down.weight")) else STD
+            stored[name] = torch.randn(shape, generator=generator) * std
+    if model.config.previous_heads:
+        _start_on_previous(model.config, stored, generator)
+    model.load_parameters(stored)
+
+
+def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Sets another model's weights. In the embedding and in the output, new characters follow those
+    of the other model, and start as their mean (Hewitt 2021): none gets a larger probability than
+    the known ones have on average.
+    """
+    shapes, stored = model.config.shapes(), dict[str, Tensor]()
+    for name, array in tensors.items():
+        known = torch.tensor(array)
+        added = shapes[name][0] - len(known) if name in _BY_CHARACTER else 0
+        mean = known.mean(dim=0, keepdim=True) if added else known[:0]
+        stored[name] = torch.cat((known, mean.expand(added, *known.shape[1:])))
+    model.load_parameters(stored)
+
+
+def _start_on_previous(
+    config: ModelConfig, stored: dict[str, Tensor], generator: torch.Generator
+) -> None:
+    """Sets weights so that head h of the first layer attends to about the character h + 1 places
+    before.
+
+    A GPT otherwise has to learn such heads first (Olsson et al. 2022); training may change them.
+    All embeddings get one common vector, which queries and keys read. Rotary positions rotate it,
+    so that the score at a distance d is PEAK times the mean of cos(speed · (d − h − 1)).
+    """
+    C, H, D = config.n_embd, config.n_head, config.head_size
+    common = torch.randn(C, generator=generator)
+    common = (common - common.mean()) / common.std() / math.sqrt(C)  # of length 1 and mean 0
+    stored["token_embedding.weight"] += COMMON * STD * math.sqrt(C) * common
+    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # its size in a normalised embedding
+    speeds = Rotary.speeds(config)
+    speeds = speeds[speeds >= SLOWEST].float()
+    row = math.sqrt(PEAK * math.sqrt(D) / len(speeds)) / read * common  # (C,)
+    qkv = stored["blocks.0.attention.qkv.weight"].view(3, H, D // 2, 2, C)
+    for head in range(min(H, config.previous_heads)):
+        turns = speeds * (head + 1)
+        qkv[0, head, : len(turns), 0] += row
+        qkv[1, head, : len(turns), 0] += turns.cos()[:, None] * row
+        qkv[1, head, : len(turns), 1] += turns.sin()[:, None] * row
+
+
+class DeviceGPT:
+    """A GPT on a device, as a probe.Device: it decodes B streams at once; `start` sets B."""
+
+    def __init__(self, model: GPT, device: str) -> None:
+        self.config, self._model, self._device = model.config, model, torch.device(device)
+        self._forms: dict[Attention, GPT] = {}
+        self._cache = Cache(self.config, 0, self._device)
+
+    def make_twin(self) -> DeviceGPT:
+        twin = copy(self)
+        twin._cache = Cache(self.config, 0, self._device)
+        return twin
+
+    def start(self, ids: Ids) -> Array:
+        if len(ids) != self._cache.keys.shape[1]:
+            self._cache = Cache(self.config, len(ids), self._device)
+        self._cache.at = slice(0)
+        return self._continue(ids)
+
+    def step(self, ids: Ids) -> Array:
+        return self._continue(ids[:, None])
+
+    @torch.inference_mode()
+    def forward(self, ids: Ids) -> Array:
+        """(B, T) ids -> (B, T, C) the stream after the last norm."""
+        return _finite(self._as("fused").stream(self._tokens(ids)))
+
+    @torch.inference_mode()
+    def block(self, x: Array, layer: int) -> dict[str, Array]:
+        """(B, T, C) -> the stages of one layer by the names of gpt/config/model.py, each (B, …)."""
+        stages = defaultdict[str, list[Tensor]](list)
+
+        def keep(**parts: Tensor) -> None:
+            for name, stage in parts.items():
+                stages[name].append(stage)
+
+        model = self._as("heads")
+        rotate = partial(model.position.rotate, at=slice(x.shape[1]))
+        model.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
+        _finite(stages["resid_post"][0])
+        return {
+            name: (torch.stack(parts, dim=1) if name in HEAD_STAGES else parts[0]).cpu().numpy()
+            for name, parts in stages.items()
+        }
+
+    @torch.inference_mode()
+    def _continue(self, ids: Ids) -> Array:
+        end = self._cache.at.stop
+        self._cache.at = slice(end, end + ids.shape[1])
+        return _finite(self._as("fused")(self._tokens(ids), self._cache)[:, 0])
+
+    def _tokens(self, ids: Ids) -> Tensor:
+        return torch.tensor(ids.astype(np.int64), device=self._device)
+
+    def _as(self, attention: Attention) -> GPT:
+        """The model with this form of attention, on the device."""
+        if attention not in self._forms:
+            model = self._model
+            if model.config.attention != attention:
+                model = GPT(replace(model.config, attention=attention))
+                model.load_parameters(self._model.stored_parameters())
+            self._forms[attention] = model.to(self._device).eval()
+        return self._forms[attention]
+
+
+def _finite(result: Tensor) -> Array:
+    """The result in numpy. Raises FloatingPointError if a number is not finite."""
+    array: Array = result.cpu().numpy()
+    if not np.isfinite(array).all():
+        raise FloatingPointError("its numbers are not finite")
+    return array

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -23,8 +24,7 @@ import numpy as np
 from gpt.config import ModelConfig
 from gpt.devices import available_memory, cores
 from gpt.errors import OutOfMemory
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import ACTIVATIONS, EPSILON, Array, centred
+from gpt.reading.gpt import ACTIVATIONS, EPSILON, Array, Reader, centred
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -35,41 +35,58 @@ if TYPE_CHECKING:
 ROWS = 384  # rows of activations that fit in a core's cache
 FIRST_ROOM = 1024  # positions for which keys and values are allocated at the start
 STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
+LEAST_STREAMS = 8  # fewest streams for which another core saves time
+
+Item = TypeVar("Item")
+Done = TypeVar("Done")
 
 
 class CachedDecoder:
     """Decodes B streams at once, one character a step. `start` sets B."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self.config = reader.config
-        self._streams = _Streams(reader, count=0, positions=0)
+    def __init__(self, reader: Reader, weights: _Weights | None = None) -> None:
+        self._reader, self.config = reader, reader.config
+        self._weights = weights or _Weights(reader)
+        self._cache = self._empty_cache(0, 0)
+        self._length = 0  # positions so far
 
     def make_twin(self) -> CachedDecoder:
         """Another decoder with the same weights."""
-        other = CachedDecoder(self._reader)
-        other._weights = self._weights
-        return other
+        return CachedDecoder(self._reader, self._weights)
 
     def start(self, ids: Ids) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         count, T = ids.shape
-        if count != self._streams.count or self._streams.room < T:
-            self._streams = _Streams(self._reader, count, T)
-        self._streams.length = 0
+        if count != self._cache.shape[2] or self._room < T:
+            self._cache = self._empty_cache(count, T)
+        self._length = 0
         at_once = max(1, ROWS // T)  # streams whose activations fit the cache
         groups = [slice(first, first + at_once) for first in range(0, count, at_once)]
         logits = np.concatenate([self._read(ids[group], group) for group in groups])
-        self._streams.length = T
+        self._length = T
         return logits
 
     def step(self, ids: Ids) -> Array:
         """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
-        if self._streams.length == self._streams.room:
-            self._streams = self._streams.enlarged(self._reader)
+        if self._length == self._room:
+            larger = self._empty_cache(len(ids), 2 * self._room)
+            larger[..., : self._length, :] = self._cache
+            self._cache = larger
         logits = self._read(ids[:, None], slice(None))
-        self._streams.length += 1
+        self._length += 1
         return logits
+
+    @property
+    def _room(self) -> int:
+        """Positions for which memory is allocated, at most block_size."""
+        return int(self._cache.shape[4])
+
+    def _empty_cache(self, count: int, positions: int) -> Array:
+        """(2, layers, B, H, room, D) keys and values of each layer."""
+        config = self.config
+        room = min(max(FIRST_ROOM, positions), config.block_size)
+        shape = (2, config.n_layer, count, config.n_head, room, config.head_size)
+        return np.empty(shape, self._reader.dtype)
 
     def _read(self, ids: Ids, group: slice) -> Array:
         """(b, T) next characters of a group of streams -> (b, vocab_size) logits of the character
@@ -77,16 +94,19 @@ class CachedDecoder:
 
         The last layer is computed for the last position only.
         """
-        weights, streams, config, (b, T) = self._weights, self._streams, self.config, ids.shape
-        at = slice(streams.length, streams.length + T)
+        weights, config, (b, T) = self._weights, self.config, ids.shape
+        at = slice(self._length, self._length + T)
+        turns = self._reader.position.factors(at.stop)[at]
         x = centred(self._reader.embed(ids, at.start).reshape(b * T, -1))
         mask = None  # (T, S), added to scores
         if T > 1:
             mask = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
         for layer, (attention, feed_forward) in enumerate(weights.layers):
-            packed = self._turn(attention.reads(_normed(x)), at)
-            queries, keys, values = self._heads(packed, b)  # (b, H, T, D)
-            past = streams.cache[:, layer, group, :, : at.stop]
+            packed = attention.reads(_normed(x)).reshape(b, T, -1)  # (b, T, 3C)
+            packed.view(turns.dtype)[..., : turns.shape[-1]] *= turns  # queries and keys
+            by_head = packed.reshape(b, T, 3, config.n_head, config.head_size)
+            queries, keys, values = by_head.transpose(2, 0, 3, 1, 4)  # (b, H, T, D)
+            past = self._cache[:, layer, group, :, : at.stop]
             past[0, :, :, at], past[1, :, :, at] = keys, values
             if layer == config.n_layer - 1 and T > 1:
                 x, queries = x.reshape(b, T, -1)[:, -1], queries[:, :, -1:]
@@ -95,22 +115,6 @@ class CachedDecoder:
             if feed_forward:
                 x = x + feed_forward.writes(weights.activation(feed_forward.reads(_normed(x))))
         return weights.output(_normed(x))
-
-    def _heads(self, packed: Array, b: int) -> Array:
-        """(b·T, 3C) -> queries, keys and values, each (b, H, T, D)."""
-        by_head = packed.reshape(b, -1, 3, self.config.n_head, self.config.head_size)
-        return by_head.transpose(2, 0, 3, 1, 4)
-
-    def _turn(self, packed: Array, at: slice) -> Array:
-        """Multiplies the queries and keys in (b·T, 3C) by their positions' factors, in place."""
-        turns = self._reader.position.factors(at.stop)
-        turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
-        turned[..., : turns.shape[-1]] *= turns[at]
-        return packed
-
-    @cached_property
-    def _weights(self) -> _Weights:
-        return _Weights(self._reader)
 
 
 @dataclass(frozen=True)
@@ -159,17 +163,12 @@ class _Weights:
     def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
-    def _norm(self, name: str) -> tuple[Array, Array]:
-        """A norm's weight, (C,), and bias, (C,) or one number, for streams of length 1."""
-        tensors, dtype = self._reader.tensors, self._reader.dtype
-        scale = dtype.type(self._reader.config.n_embd**0.5)
-        return tensors[f"{name}.weight"] * scale, tensors.get(f"{name}.bias", np.zeros(1, dtype))
-
     def _reads(self, name: str, norm: str) -> _Linear:
         """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
         weight, bias = self._reader.linear(name)
-        gain, shift = self._norm(norm)
-        if shift.any():
+        gain, shift = self._reader.linear(norm)
+        gain = gain * gain.dtype.type(len(gain) ** 0.5)  # for streams of length 1
+        if shift is not None:
             shift = weight @ shift
             bias = shift if bias is None else bias + shift
         return _Linear(np.ascontiguousarray((weight * gain).T), bias)
@@ -180,27 +179,6 @@ class _Weights:
         weight = weight - weight.mean(axis=0)
         bias = None if bias is None else bias - bias.mean()
         return _Linear(np.ascontiguousarray(weight.T), bias)
-
-
-class _Streams:
-    """The state of B streams.
-
-    count: B. room: positions for which memory is allocated, at most block_size. length: positions
-    so far. cache: (2, layers, B, H, room, D) keys and values of each layer.
-    """
-
-    def __init__(self, reader: Reader, count: int, positions: int) -> None:
-        config, self.count = reader.config, count
-        self.room, self.length = min(max(FIRST_ROOM, positions), config.block_size), 0
-        shape = (2, config.n_layer, count, config.n_head, self.room, config.head_size)
-        self.cache = np.empty(shape, reader.dtype)
-
-    def enlarged(self, reader: Reader) -> _Streams:
-        """The same streams with room for twice as many positions."""
-        new = _Streams(reader, self.count, 2 * self.room)
-        new.length = self.length
-        new.cache[..., : self.length, :] = self.cache[..., : self.length, :]
-        return new
 
 
 def require_memory(config: ModelConfig, n: int, characters: int) -> None:
@@ -244,35 +222,24 @@ def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
     return concat
 
 
-LEAST_STREAMS = 8  # fewest streams for which another core saves time
-
-Item = TypeVar("Item")
-Done = TypeVar("Done")
-
-
 class ParallelDecoder:
-    """Decoders that run in parallel. `start` sets B and the number of decoders."""
+    """A sampler.Decoder of several that run in parallel. `start` sets how many."""
 
     def __init__(self, reader: Reader) -> None:
-        self._reader, self.config = reader, reader.config
-        self._decoders = [CachedDecoder(reader)]
-        self._shares = 1
+        self.config, self._decoders, self._shares = reader.config, [CachedDecoder(reader)], 1
 
     def make_twin(self) -> ParallelDecoder:
-        """Another decoder with the same weights and separate streams."""
-        other = ParallelDecoder(self._reader)
-        other._decoders = [self._decoders[0].make_twin()]
-        return other
+        twin = copy(self)
+        twin._decoders = [self._decoders[0].make_twin()]
+        return twin
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._shares = max(1, min(len(ids) // LEAST_STREAMS, cores()))
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].make_twin())
         return self._each(lambda decoder, ids: decoder.start(ids), ids)
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
     def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:

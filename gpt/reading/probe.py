@@ -19,12 +19,11 @@ from typing import Protocol
 
 import numpy as np
 
-from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.devices import reason_of, report_failure
 from gpt.errors import CheckpointError, GptxError
-from gpt.reading.gpt import Hook, Reader, no_hook
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Hook, Reader, no_hook
+from gpt.show.result import Check
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
@@ -75,7 +74,7 @@ def allowed_in_float32(error: float, largest: float) -> float:
 
 
 class Device(Protocol):
-    """A model's forward pass and its decoder, as a sampler.Decoder (model.device.DeviceGPT)."""
+    """A model's forward pass and its decoder, as a sampler.Decoder (model.gpt.DeviceGPT)."""
 
     def start(self, ids: Ids) -> Array: ...
     def step(self, ids: Ids) -> Array: ...
@@ -91,7 +90,7 @@ class Device(Protocol):
 
 
 class DeviceReader(Reader):
-    """A reader and decoder on a device; numpy computes a pass with a hook, and float64.
+    """A reader and sampler.Decoder on a device; numpy computes a pass with a hook, and float64.
 
     Raises GptxError if the device fails.
     """
@@ -101,7 +100,6 @@ class DeviceReader(Reader):
         self._numpys, self._device = reader, device
 
     def make_twin(self) -> DeviceReader:
-        """The same model with streams of its own."""
         return DeviceReader(self._numpys, self._device.make_twin())
 
     def in_float64(self) -> Reader:
@@ -118,12 +116,10 @@ class DeviceReader(Reader):
             return self._device.block(x, layer)
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         with _explained():
             return self._device.start(ids)
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         with _explained():
             return self._device.step(ids)
 

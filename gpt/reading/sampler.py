@@ -27,12 +27,12 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig, SampleConfig, Shaping
 from gpt.config.fields import require
-from gpt.config.sample import seed_of
-from gpt.reading.layers import Array
+from gpt.config.model import seed_of
+from gpt.counting.mixture import Mixture, counting_streams
+from gpt.reading.gpt import Array
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
-    from gpt.counting.mixture import Mixture
     from gpt.reading.writing import Passages
 
 Probabilities = npt.NDArray[np.float64]
@@ -40,7 +40,7 @@ Kept = npt.NDArray[np.bool_]
 
 
 class Decoder(Protocol):
-    """Continues B streams of ids."""
+    """Continues B streams of ids, in numpy or on a device. `start` begins new ones."""
 
     config: ModelConfig
 
@@ -49,6 +49,9 @@ class Decoder(Protocol):
 
     def step(self, ids: Ids) -> Array:
         """(B,) next ids -> (B, vocab_size) logits of the character after them."""
+
+    def make_twin(self) -> Decoder:
+        """The same model with streams of its own."""
 
 
 def window_start(length: int, block_size: int) -> int:
@@ -170,11 +173,7 @@ def next_scores(
     Keeps only a window of the text in memory. Raises ConfigError if `config.only` asks for a
     counting expert and the model has none.
     """
-    counting = None
-    if mixture is not None or config.only == "counting":
-        from gpt.counting.mixture import counting_streams
-
-        counting = counting_streams(mixture, prompt, config.only, config.n)
+    counting = counting_streams(mixture, prompt, config.only, config.n)
     if config.repetition:
         past: Ids = np.tile(prompt[-REACH:].astype(np.int64), (config.n, 1))
     block_size = decoder.config.block_size
@@ -312,22 +311,22 @@ class StopFilter:
 
 class Decoders:
     """Lends decoders of one model to streams that run at the same time: the first one gets `first`,
-    each further one a decoder of its own, from `make_twin`.
+    each further one a twin.
     """
 
-    def __init__(self, first: Decoder, twin: Callable[[], Decoder]) -> None:
-        self.first, self._twin, self._free = first, twin, threading.Lock()
+    def __init__(self, first: Decoder) -> None:
+        self.first, self._free = first, threading.Lock()
 
     @contextmanager
     def lend_decoder(self) -> Iterator[Decoder]:
         """A decoder that no other stream uses meanwhile."""
-        if self._free.acquire(blocking=False):
-            try:
-                yield self.first
-            finally:
-                self._free.release()
-        else:
-            yield self._twin()
+        if not self._free.acquire(blocking=False):
+            yield self.first.make_twin()
+            return
+        try:
+            yield self.first
+        finally:
+            self._free.release()
 
 
 class Samples(Iterator[list[str]]):
@@ -345,6 +344,7 @@ class Samples(Iterator[list[str]]):
         vocabulary: Vocabulary,
         prompt: str,
         config: SampleConfig,
+        *,
         stops: Sequence[str] = (),
         mixture: Mixture | None = None,
         copies: Passages | None = None,
@@ -352,8 +352,7 @@ class Samples(Iterator[list[str]]):
     ) -> None:
         if not all(stops):
             raise ValueError("stop: an empty text would stop before anything is written")
-        banned = [vocabulary.id_of(each) for each in set(config.ban or "")]
-        banned = [token for token in banned if token >= 0]
+        banned = [*map(vocabulary.id_of, {*(config.ban or "")} & {*vocabulary.characters})]
         require(
             len(banned) < len(vocabulary), "ban", "these are all characters that the model knows"
         )
@@ -362,7 +361,14 @@ class Samples(Iterator[list[str]]):
         config = replace(config, seed=self.seed)
         self._filters = [StopFilter(stops, config.keep_stop) for _ in range(config.n)]
         self._steps = _texts(
-            decoding, ids, config, mixture, banned, copies, vocabulary.characters, self._filters
+            decoding,
+            ids,
+            config,
+            mixture=mixture,
+            banned=banned,
+            copies=copies,
+            characters=vocabulary.characters,
+            filters=self._filters,
         )
 
     def __next__(self) -> list[str]:
@@ -383,6 +389,7 @@ def _texts(
     decoding: AbstractContextManager[Decoder],
     prompt: Ids,
     config: SampleConfig,
+    *,
     mixture: Mixture | None,
     banned: Sequence[int],
     copies: Passages | None,

@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import in_line, label
-from gpt.checks import Arrays
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
-from gpt.show.result import Column, Passage, Result, short_number
+from gpt.reading.gpt import Array, Reader
+from gpt.show.result import Arrays, Column, Passage, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import bits, counted
+from gpt.words import bits, counted, in_line, label
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
 WORST = 10  # surprisals to list
@@ -134,17 +131,15 @@ class Surprisals(Arrays):
         return rows
 
 
-@dataclass(frozen=True, repr=False)
-class Evaluation(Result):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Evaluation(Score, Result):
     """How well a model predicts the text named `name`.
 
-    score: the loss; its nats, bits and perplexity are attributes of this result, too. surprisals:
-    the surprisal of each character, with `chars`. to_beat: the loss of counting, on the validation
-    split. about: what programs get to know about the text and the model.
+    surprisals: the surprisal of each character, with `chars`. to_beat: the loss of counting, on the
+    validation split. about: what programs get to know about the text and the model.
     """
 
     name: str
-    score: Score
     about: Mapping[str, Any]
     surprisals: Surprisals | None = None
     to_beat: str = ""
@@ -160,34 +155,19 @@ class Evaluation(Result):
 
     @property
     def title(self) -> str:
-        return f"{self.name} · {counted(self.score.characters, 'character')}"
-
-    @property
-    def nats(self) -> float:
-        """Nats per character."""
-        return self.score.nats
-
-    @property
-    def bits(self) -> float:
-        """Bits per character."""
-        return self.score.bits
-
-    @property
-    def perplexity(self) -> float:
-        """The number of equally likely characters with the same loss."""
-        return self.score.perplexity
+        return f"{self.name} · {counted(self.characters, 'character')}"
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
         facts = {
             "loss": f"{self.nats:.4f} nats a character ({self.bits:.3f} bits)",
             "that is": f"as uncertain as among {self.perplexity:.1f} equal characters",
         }
-        if self.score.gpt is not None:
-            facts["GPT alone"] = f"{self.score.gpt:.4f} nats"
+        if self.gpt is not None:
+            facts["GPT alone"] = f"{self.gpt:.4f} nats"
         if self.to_beat:
             facts["compared"] = self.to_beat
-        elif self.score.counting is not None:
-            facts["counting"] = f"{self.score.counting:.4f} nats, alone"
+        elif self.counting is not None:
+            facts["counting"] = f"{self.counting:.4f} nats, alone"
         if self.surprisals is not None and self.surprisals.score.nats != self.nats:
             facts["in context"] = (
                 f"{self.surprisals.score.nats:.4f} nats, with half a window or more"
@@ -195,7 +175,6 @@ class Evaluation(Result):
         return facts
 
     def passage(self) -> Passage | None:
-        """The text, coloured by surprisal."""
         if self.surprisals is None:
             return None
         shades = bits(self.surprisals.nats) / FULL_COLOUR
@@ -225,8 +204,8 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
         logits, expected = windows.logits(reader, ids), windows.expected(ids)
         if mixture is None:
             return np.full(4, surprisals(logits, expected).sum(dtype=np.float64))
-        predicted = mixture.predict(*_flat(mixture, ids, logits, windows))
-        came = np.arange(expected.size), expected.ravel()
+        predicted = mixture.predict(logits, windows.histories(mixture, ids))
+        came = np.arange(len(expected)), expected
         both, gpt, counting = (
             -part[came].sum() for part in (predicted.both, predicted.gpt, predicted.counting)
         )
@@ -253,11 +232,10 @@ def character_surprisals(
     def predict(windows: _Windows) -> tuple[Array, Ids, Array]:
         logits = windows.logits(reader, ids)
         if mixture is not None:
-            scores = mixture.scores(*_flat(mixture, ids, logits, windows))
-            logits = scores.reshape(logits.shape)
+            logits = mixture.scores(logits, windows.histories(mixture, ids))
         most = logits.argmax(axis=-1)
         chances = np.exp(-surprisals(logits, most))
-        return surprisals(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
+        return surprisals(logits, windows.expected(ids)), most, chances
 
     predicted = map_on_cores(predict, _windows(reader.config, ids, overlapping=True))
     nats, likeliest, chances = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
@@ -275,14 +253,19 @@ class _Windows:
     length: int
 
     def logits(self, reader: Reader, ids: Ids) -> Array:
-        """(B, T, vocab_size)"""
+        """(B · T, vocab_size)"""
         read = self.starts[:, None] + np.arange(-self.before, self.length - 1)
-        return reader.logits(reader.forward(ids[read])[:, self.before - 1 :])
+        logits = reader.logits(reader.forward(ids[read])[:, self.before - 1 :])
+        return logits.reshape(-1, logits.shape[-1])
 
     def expected(self, ids: Ids) -> Ids:
-        """(B, T) the characters that really follow."""
+        """(B · T,) the characters that really follow."""
         following: Ids = ids[self.starts[:, None] + np.arange(self.length)]
-        return following
+        return following.ravel()
+
+    def histories(self, mixture: Mixture, ids: Ids) -> Ids:
+        """The histories of these characters."""
+        return mixture.expert.trie.histories_at(ids, self.starts, self.length)
 
 
 def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
@@ -303,12 +286,6 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
             length = min(scored, targets - int(group[0]))
             windows.append(_Windows(group + 1, before + 1, length))
     return windows
-
-
-def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple[Array, Ids]:
-    """(B · T, vocab_size) logits, and the histories of the characters that they predict."""
-    _, T, size = logits.shape
-    return logits.reshape(-1, size), mixture.expert.trie.histories_at(ids, windows.starts, T)
 
 
 def windows_at_once(config: ModelConfig) -> int:

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import cut, label
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import counted, cut, label, to_json
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -73,10 +72,9 @@ class Writing:
     """Writes the samples of one prompt after another.
 
     stream: begins the samples of a prompt. file: the prompts are its lines; empty ones and those
-    that the model cannot read are left out. holds: keep whole texts, which several samples of a
-    prompt need. failures: Ctrl-C or a lack of memory, after which the texts end where they are, as
-    they do if the caller adds to it; and an error for the lines that were left out. samples: the
-    complete texts, if they are kept. ended: see Sample.
+    that the model cannot read are left out. failures: Ctrl-C or a lack of memory, after which the
+    texts end where they are, as they do if the caller adds to it; and an error for the lines that
+    were left out. samples: the complete texts. novelties: of each sample, once measured.
     """
 
     def __init__(
@@ -84,13 +82,13 @@ class Writing:
         stream: Callable[[str], Samples],
         prompts: Sequence[str],
         file: Path | None = None,
-        holds: bool = True,
+        *,
         shows_prompt: bool = True,
     ) -> None:
         self._stream, self._prompts, self._file = stream, prompts, file
-        self._holds, self._shows_prompt = holds, shows_prompt
+        self._shows_prompt = shows_prompt
         self.failures = list[KeyboardInterrupt | GptxError]()
-        self.samples, self.ended = list[Sample](), list[str]()
+        self.samples, self.novelties = list[Sample](), list[Novelty]()
 
     def pieces(self) -> Iterator[str]:
         """What to show: the samples, one after the other, while they grow."""
@@ -108,27 +106,41 @@ class Writing:
                 wrong.append(f"line {number}: {error}")
                 continue
             begin = samples.prompt if self._shows_prompt else ""
-            yield (DIVIDER if self.ended else "") + begin
+            yield (DIVIDER if self.samples else "") + begin
             yield from self._written(samples, begin)
         if wrong:
             self.failures.append(TextError(f"{self._file}: {'; '.join(wrong)}"))
-            if not self.ended:
+            if not self.samples:
                 raise self.failures[0]
 
-    def records(
-        self, about: Mapping[str, Any], novelties: Sequence[Novelty]
-    ) -> Iterator[dict[str, Any]]:
-        """A record of each sample, for programs. about: what made all of them. novelties: of each
-        sample, or none.
-        """
+    def measure(self, novelty: Callable[[Sequence[str]], list[Novelty]]) -> None:
+        """Measures how much the samples have copied; an error is one of the failures."""
+        try:
+            if all(sample.ended != "interrupted" for sample in self.samples):
+                self.novelties = novelty(self.samples)
+        except (KeyboardInterrupt, GptxError) as error:
+            self.failures.append(error)
+
+    def records(self, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """A record of each sample, for programs. about: what made all of them."""
         for number, sample in enumerate(self.samples):
             text = sample if self._shows_prompt else sample.new
             record = {"schema": SCHEMA, "sample": number, "text": text, **about}
             record |= {"prompt": sample[: sample.prompt], "ended": sample.ended}
-            if novelties:
-                start = len(text) - len(sample.new) + novelties[number].longest.start
-                record["novelty"] = {**novelties[number].numbers, "start": start}
+            if self.novelties:
+                novelty = self.novelties[number]
+                start = len(text) - len(sample.new) + novelty.longest.start
+                record["novelty"] = {**novelty.numbers, "start": start}
             yield record
+
+    def notes(self) -> Iterator[str]:
+        """What to say of each sample: its novelty, and whether only copies were left."""
+        for number, sample in enumerate(self.samples):
+            name = f"sample {number}: " if len(self.samples) > 1 else ""
+            if self.novelties:
+                yield f"{name}{self.novelties[number]}"
+            if sample.ended == "copies":
+                yield name + ONLY_COPIES
 
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
         """The pieces of one prompt's samples. begin: what each shows of the prompt."""
@@ -140,9 +152,8 @@ class Writing:
 
         try:
             for gained in samples:
-                if self._holds:
-                    for text, more in zip(held, gained, strict=True):
-                        text.write(more)
+                for text, more in zip(held, gained, strict=True):
+                    text.write(more)
                 yield gained[growing]
                 if self.failures:
                     break
@@ -155,10 +166,8 @@ class Writing:
         for number, ended in enumerate(samples.ended):
             if self.failures and ended == "length":
                 ended = "interrupted"
-            self.ended.append(ended)
-            if self._holds:
-                new = held[number].getvalue()
-                self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
+            new = held[number].getvalue()
+            self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
 
 
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:
@@ -191,6 +200,13 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
         seed = (seed + NEXT_SEED) % 2**63
 
 
+def item_lines(model: TrainedGPT, config: SampleConfig, data: Path, as_json: bool) -> Iterator[str]:
+    """New items as the text has them, or each as a record for programs. See new_items."""
+    for number, item in enumerate(new_items(model, config, data)):
+        record = {"schema": SCHEMA, "sample": number, "text": item, "seed": config.seed}
+        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.separator
+
+
 @dataclass(frozen=True)
 class Copy:
     """A passage that two texts share. start: its position in the first text; at: its first position
@@ -214,7 +230,6 @@ class Novelty:
     longest: Copy
 
     def __str__(self) -> str:
-        """The passage, and where it stands."""
         copy = self.longest
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
@@ -279,18 +294,18 @@ class Passages:
         parts = [chunk for _, chunk in hashes.chunks(length)]
         self._known = np.concatenate([*parts, np.array([2**64 - 1], np.uint64)])
         self._known.sort()
-        self._powers = _power(BASE, np.arange(1, length + 1)) if parts else None
+        self._powers = _power(BASE, np.arange(1, length + 1))
 
     def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
         """(kinds,) whether each id, written after these, would complete a passage."""
         begin = len(text) - self.length + 1
-        if self._powers is None or begin < 0:
+        if begin < 0:
             return np.zeros(kinds, bool)
         before = np.array(text[begin:], np.uint64) + np.uint64(1)
         ids = np.arange(1, kinds + 1, dtype=np.uint64)
         hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
-        found: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
-        return found
+        completes: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
+        return completes
 
 
 class _Hashes:
@@ -305,7 +320,6 @@ class _Hashes:
         np.cumsum(self._sums, out=self._sums)
 
     def count(self, length: int) -> int:
-        """The number of passages of this length."""
         return max(0, len(self.ids) - length + 1)
 
     def chunks(self, length: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt.characters import NAMED, PICTURES, SPACE, label, legend, one_line
 from gpt.errors import ConfigError
 from gpt.show.result import Matrix, short_number
-from gpt.words import absent, first_few
+from gpt.words import NAMED, PICTURES, SPACE, absent, label, legend, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,9 +59,9 @@ _SETTINGS: dict[str, Any] = {
 
 def matrices_figure(
     matrices: Sequence[Matrix], title: str, across: int, form: str, ascii_only: bool = False
-) -> tuple[bytes, list[str]]:
-    """Matrices side by side, `across` in a row, with one scale of colours, and warnings about
-    characters that no font draws. Raises ConfigError without matplotlib, or if it is too large.
+) -> bytes:
+    """Matrices side by side, `across` in a row, with one scale of colours. Raises ConfigError
+    without matplotlib, or if it is too large.
     """
     rows, columns = matrices[0].values.shape
     across = min(len(matrices), across if across > 1 else math.ceil(len(matrices) ** 0.5))
@@ -100,7 +99,7 @@ def matrices_figure(
         )
         if signs := legend(labels.used, ascii_only):
             figure.supxlabel(labels.text(" · ".join(signs)), size=6, color=GREY)
-        return _to_bytes(figure, form), labels.warnings()
+        return _to_bytes(figure, form)
 
 
 def bars_figure(
@@ -179,31 +178,20 @@ class _Labels:
         self._drawn = {point for file in files for point in FT2Font(file).get_charmap()}
         self._ascii_only = ascii_only
         self.used = dict[str, None]()
-        self._missing = dict[str, None]()
 
     def __call__(self, character: str) -> str:
-        """The label of a character."""
         self.used[character] = None
         name = SPACE if character == " " else label(character, self._ascii_only)
         if self._ascii_only and character in NAMED:
             return NAMED[character][1]
         if name not in PICTURES and all(ord(sign) in self._drawn for sign in name):
             return name
-        if name not in PICTURES:
-            self._missing[character] = None
         return f"U+{ord(character):04X}"
 
     def text(self, text: str) -> str:
         """A text within a line, whose characters fonts draw."""
         text = one_line(text.replace(NAMED[" "][0], SPACE))
         return "".join(sign if ord(sign) in self._drawn else "□" for sign in text)
-
-    def warnings(self) -> list[str]:
-        """A warning if no font draws some characters."""
-        if not self._missing:
-            return []
-        names = first_few([label(character) for character in self._missing], 8, ", ")
-        return [f"no installed font draws {names}: labelled U+…; install the Noto fonts"]
 
 
 def _label(axes: Axes, matrix: Matrix, labels: Callable[[str], str]) -> None:

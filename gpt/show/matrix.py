@@ -17,16 +17,15 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from gpt.characters import label, legend, pad
-from gpt.checks import Check
-from gpt.show.result import Matrix, short_number
+from gpt.show.result import Check, Matrix, short_number
 from gpt.show.terminal import GLYPHS, Screen, checked_text, prose, render, shade_style
+from gpt.words import label, legend, pad
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
 THUMBNAIL = 24  # most cells on a side of a head in the overview
 
 
-def fitting_view(matrix: Matrix, screen: Screen, digits: int = 2) -> View:
+def fitting_view(matrix: Matrix, screen: Screen, digits: int) -> View:
     """The view that fits: numbers, else heat, else the largest values of each row."""
     gutter = cell_len(_row_labels(matrix, screen)[0])
     count = len(matrix.columns)
@@ -41,10 +40,11 @@ def draw(
     remarks: Sequence[str],
     checks: Sequence[Check],
     screen: Screen,
-    view: View = "auto",
-    across: int = 1,
-    digits: int = 2,
-    top: int = 3,
+    *,
+    view: View,
+    across: int,
+    digits: int,
+    top: int,
 ) -> str:
     """Matrices with their titles, one below the other, then the meaning of labels, the checks and
     remarks, each in its own line. view "heads": all of them small, `across` in a line, with a

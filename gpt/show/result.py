@@ -1,7 +1,7 @@
-"""What a result is: a title, facts, curves, rows, and a sentence.
+"""What a result is: a title, facts, curves, rows, a sentence, and the checks of its numbers.
 
 Whatever draws or writes a result knows these names only, and a result knows nothing of terminals,
-notebooks and files. Importing this imports neither numpy nor rich.
+notebooks and files. Importing this does not import rich.
 """
 
 from __future__ import annotations
@@ -12,20 +12,50 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from gpt import words
 from gpt.errors import ConfigError
-from gpt.words import absent
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from gpt.checks import Check
 
 SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
 ROW_DIGITS = 9  # what float32 needs
 RECORD_DIGITS = 17  # what float64 needs
-UNSEEN = 4  # highest_late_value leaves out the first 1/UNSEEN of a curve
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is
+    measured, and only has to be finite.
+
+    detail: only the long form of a result names it, unless it failed.
+    """
+
+    name: str
+    error: float
+    bound: float | None = None
+    detail: bool = False
+
+    @property
+    def passed(self) -> bool:
+        if self.bound is None:
+            return math.isfinite(self.error)
+        return self.error <= self.bound < math.inf  # False for NaN
+
+    def __str__(self) -> str:
+        """ "rows sum to 1 ±1e-7"; if it failed, the error and what is allowed."""
+        error = f"{self.error:.1g}".replace("e-0", "e-")
+        if self.passed:
+            return f"{self.name} ±{error}" if self.error else self.name
+        allowed = "" if self.bound is None else f", allowed {self.bound:.1g}".replace("e-0", "e-")
+        return f"{self.name} (error {error}{allowed})"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The check for JSON."""
+        return {"name": self.name, "error": self.error, "bound": self.bound, "passed": self.passed}
 
 
 @dataclass(frozen=True)
@@ -33,8 +63,7 @@ class Column:
     """A column that people see.
 
     field: the row's field. write: its value as text; None becomes an empty cell. bar: the value, in
-    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken. all: only
-    the long form has this column.
+    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken.
     """
 
     field: str
@@ -42,7 +71,6 @@ class Column:
     write: Callable[[Any], str] = str
     bar: bool = False
     right: bool = False
-    all: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,19 +83,18 @@ class Line:
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """The finite points."""
         return [(x, y) for x, y in zip(self.x, self.y, strict=True) if math.isfinite(y)]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN or an
-    empty sequence: no colour. meaning: what the colours say.
+    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN: no
+    colour. meaning: what the colours say.
     """
 
     text: str
-    shades: Sequence[float] = ()
-    meaning: str = ""
+    shades: Sequence[float]
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -84,6 +111,39 @@ class Matrix:
     columns: range
     square: bool = True
     weights: bool = True
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def all_read_only(value: Any) -> Any:
+    """The value; arrays are made read-only, also within a dictionary or tuple."""
+    if isinstance(value, np.ndarray):
+        return read_only(value)
+    if isinstance(value, dict):
+        return {name: all_read_only(item) for name, item in value.items()}
+    if type(value) is tuple:
+        return tuple(map(all_read_only, value))
+    return value
+
+
+class Arrays:
+    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
+
+    def __post_init__(self) -> None:
+        self.__setstate__(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(all_read_only(state))
+
+    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """Name -> array."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 class Result:
@@ -116,7 +176,7 @@ class Result:
 
     def columns(self, all: bool = False) -> Sequence[Column]:
         """What people see of each row."""
-        return [column for column in self.COLUMNS if all or not column.all]
+        return self.COLUMNS
 
     def shown(self, all: bool = False) -> Sequence[Any]:
         """The rows that people see; dataclasses, or mappings with the names of COLUMNS."""
@@ -158,7 +218,7 @@ class Result:
         try:
             import pandas
         except ImportError:
-            problem = f"to_pandas needs {absent('pandas')}; to_csv() has the same"
+            problem = f"to_pandas needs {words.absent('pandas')}; to_csv() has the same"
             raise ImportError(problem) from None
         names, rows = table_of(self)
         return pandas.DataFrame(rows, columns=names)
@@ -170,19 +230,10 @@ class Result:
 
 
 def values_of(row: Any) -> Mapping[str, Any]:
-    """A row's fields by name."""
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     mapping: Mapping[str, Any] = row
     return mapping
-
-
-def highest_late_value(lines: Sequence[Line]) -> float:
-    """The highest y after the first quarter: drawings end there, because the first losses would
-    hide later differences.
-    """
-    last = max(x for line in lines for x, _ in line.points)
-    return max(y for line in lines for x, y in line.points if x >= last / UNSEEN)
 
 
 def short_number(value: float, digits: int = 2) -> str:
@@ -228,9 +279,7 @@ def to_record(result: Result, origin: Mapping[str, Any] | None = None) -> dict[s
 
 def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
     """A line of JSON, safe on a terminal."""
-    from gpt import characters
-
-    return characters.to_json(to_record(result, origin)) + "\n"
+    return words.to_json(to_record(result, origin)) + "\n"
 
 
 def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -23,17 +24,16 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gpt.characters import NAMED, escape, label, one_line, pad
-from gpt.checks import Check
 from gpt.show.result import (
+    Check,
     Column,
     Line,
     Passage,
     Result,
-    highest_late_value,
     short_number,
     values_of,
 )
+from gpt.words import NAMED, escape, label, one_line, pad
 
 UNLIMITED = 10_000  # cells in a line of a pipe or a file
 BAR = 10  # cells of a bar for the value 1
@@ -61,7 +61,6 @@ class Screen:
 
     @property
     def cells(self) -> int:
-        """The width as a number."""
         return UNLIMITED if self.width is None else max(1, self.width)
 
     @property
@@ -81,7 +80,6 @@ class Screen:
 
     @property
     def coloured(self) -> bool:
-        """Whether it shows colours."""
         console = self.console
         return console.color_system is not None and not console.no_color
 
@@ -91,7 +89,6 @@ class Screen:
 
 
 def draw(result: Result, screen: Screen) -> str:
-    """A result as lines of text."""
     return render(parts_of(result, screen), screen)
 
 
@@ -151,7 +148,6 @@ def render(parts: Iterable[RenderableType], screen: Screen) -> str:
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
-    """Writes parts to a console."""
     coloured = console.color_system is not None and not console.no_color
     segments: list[Segment] = []
     for part in parts:
@@ -231,18 +227,12 @@ def _table(
     """Rows below headings; lines "heading value" if they do not fit."""
     headings = [screen.line(column.heading) for column in columns]
     texts = [[_cell(column, row[column.field], screen) for column in columns] for row in rows]
-    for bar in (BAR, 0):
-        cells = [
-            [
-                _with_bar(text, column, row, bar, screen)
-                for text, column in zip(line, columns, strict=True)
-            ]
-            for line, row in zip(_aligned(texts, columns), rows, strict=True)
-        ]
-        widths = _widths(columns, headings, cells, screen.cells)
-        if widths:
-            break
-    else:
+    cells = [
+        [_with_bar(text, column, row, screen) for text, column in zip(line, columns, strict=True)]
+        for line, row in zip(_aligned(texts, columns), rows, strict=True)
+    ]
+    widths = _widths(columns, headings, cells, screen.cells)
+    if not widths:
         return _listed(headings, texts)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column, heading, width in zip(columns, headings, widths, strict=True):
@@ -269,13 +259,11 @@ def _aligned(texts: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[
     ]
 
 
-def _with_bar(
-    text: str, column: Column, row: Mapping[str, Any], longest: int, screen: Screen
-) -> Text:
+def _with_bar(text: str, column: Column, row: Mapping[str, Any], screen: Screen) -> Text:
     value = row[column.field]
-    if not column.bar or not longest or value is None or not math.isfinite(value):
+    if not column.bar or value is None or not math.isfinite(value):
         return Text(text)
-    bar = "▇" * round(longest * min(1.0, max(0.0, value)))
+    bar = "▇" * round(BAR * min(1.0, max(0.0, value)))
     return Text(f"{text} ").append(screen.line(bar), "cyan")
 
 
@@ -320,22 +308,21 @@ def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
 
 def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
     """Lines as letters in a frame, the first one on top; then their names. Values before the first
-    quarter may lie above the frame.
+    quarter may lie above the frame, because they would hide later differences.
     """
-    high = highest_late_value(lines)
-    points = [[(x, y) for x, y in line.points] for line in lines]
-    low = min(y for line in points for _, y in line)
-    last = max(x for line in points for x, _ in line)
+    points = [point for line in lines for point in line.points]
+    last = max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for x, y in points if x >= last / 4)
     names = [short_number(high, 3), short_number(low, 3)]
     gutter = max(map(cell_len, names)) + 2
     across = max(8, min(screen.cells, WIDTH) - gutter)
     dot, edge = (".", "|") if screen.ascii else ("·", "│")
     grid = [[Text(" ")] * across for _ in range(HEIGHT)]
-    for number, (line, known) in reversed(list(enumerate(zip(lines, points, strict=True)))):
+    for number, line in reversed(list(enumerate(lines))):
         colour, letter = COLOURS[number % len(COLOURS)], screen.line(line.name)[:1] or dot
-        places = np.array([x for x, _ in known]) / max(last, 1) * (across - 1)
+        places = np.array([x for x, _ in line.points]) / max(last, 1) * (across - 1)
         columns = range(round(places[0]), round(places[-1]) + 1)
-        heights = np.interp(columns, places, [y for _, y in known])
+        heights = np.interp(columns, places, [y for _, y in line.points])
         for column, y in zip(columns, heights.tolist(), strict=True):
             if y <= high:
                 row = round((high - y) / (high - low) * (HEIGHT - 1)) if high > low else 0
@@ -363,46 +350,34 @@ def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
     """The text, with coloured characters; without colours, a digit from 0 to 9 stands below each
     character that has a shade.
     """
-    shades = list(passage.shades) or [math.nan] * len(passage.text)
-    digits = len(passage.shades) > 0 and not screen.coloured
-    lines, below = [Text()], [Text(style="dim")]
-    for character, shade in zip(passage.text, shades, strict=True):
+    lines = [(Text(), Text(style="dim"))]  # with the digits below
+    for character, shade in zip(passage.text, passage.shades, strict=True):
         shown = character if character == " " else label(character, screen.ascii)
-        if character == "\n" and not len(passage.shades):
-            shown = ""
-        size = cell_len(shown)
-        if lines[-1].cell_len + size > max(2, screen.cells):
-            lines.append(Text())
-            below.append(Text(style="dim"))
-        known = math.isfinite(shade)
-        lines[-1].append(
-            shown, shade_style(shade) if known else "dim" if len(passage.shades) else ""
-        )
-        below[-1].append(pad(str(min(9, round(shade * 10))) if known else "", size))
+        size, known = cell_len(shown), math.isfinite(shade)
+        if lines[-1][0].cell_len + size > max(2, screen.cells):
+            lines.append((Text(), Text(style="dim")))
+        line, digits = lines[-1]
+        line.append(shown, shade_style(shade) if known else "dim")
+        digits.append(pad(str(min(9, round(shade * 10))) if known else "", size))
         if character == "\n":
-            lines.append(Text())
-            below.append(Text(style="dim"))
+            lines.append((Text(), Text(style="dim")))
     parts: list[RenderableType] = []
-    for line, values in zip(lines, below, strict=True):
-        if line.plain or len(lines) == 1:
+    for line, digits in lines:
+        if line.plain:
             parts.append(line)
-            if digits and values.plain.strip():
-                parts.append(values)
-    if passage.meaning:
-        parts.append(prose(passage.meaning, screen, "dim"))
-    return parts
+        if digits.plain.strip() and not screen.coloured:
+            parts.append(digits)
+    return [*parts, prose(passage.meaning, screen, "dim")]
 
 
 def shade_style(value: float) -> Style:
     """The colour of a value in 0 … 1; larger values look like 1."""
-    return _SHADES[max(0, min(99, int(value * 100)))]
+    return _shade(max(0, min(99, int(value * 100))) / 99)
 
 
+@cache
 def _shade(value: float) -> Style:
     places = np.linspace(0, 1, len(RAMP))
     red, green, blue = (round(np.interp(value, places, part)) for part in zip(*RAMP, strict=True))
     ink = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#ffffff"
     return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)
-
-
-_SHADES = [_shade(value / 99) for value in range(100)]

@@ -100,6 +100,8 @@ def replace_in_pieces(path: Path) -> Iterator[Write]:
     try:
         with _created(temporary) as append:
             yield append
+        with suppress(FileNotFoundError):
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException:
         discard(temporary)

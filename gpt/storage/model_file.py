@@ -24,9 +24,9 @@ import safetensors.numpy
 from blake3 import blake3
 from safetensors import SafetensorError
 
-from gpt.checks import Arrays
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
+from gpt.show.result import Arrays
 from gpt.storage import files
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr

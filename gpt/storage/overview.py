@@ -17,15 +17,23 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import cut, quoted
-from gpt.checks import Arrays
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of, with_flags
 from gpt.errors import CheckpointError
-from gpt.show.result import Column, Line, Result
+from gpt.show.result import Arrays, Column, Line, Result
 from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
 from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
-from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
+from gpt.words import (
+    bits,
+    counted,
+    cut,
+    duration,
+    first_few,
+    layers_and_heads,
+    measured_on,
+    millions,
+    quoted,
+)
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
 MOST_CHARACTERS = 12  # characters that a fact lists

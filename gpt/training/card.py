@@ -8,7 +8,8 @@ import os
 import re
 import shlex
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpt.config.fields import with_flags
@@ -21,10 +22,12 @@ from gpt.storage.overview import (
     parent_facts,
 )
 from gpt.storage.run import Run, pinned_run
-from gpt.words import counted, duration, first_few, layers_and_heads, ordinal
+from gpt.training.progress import Evaluated, Event, Sampled
+from gpt.words import counted, cut, duration, first_few, layers_and_heads, ordinal
 
 if TYPE_CHECKING:
     from gpt.training.plan import Plan
+    from gpt.training.trainer import Trainer
 
 SMALL = 200_000  # a text with fewer characters is small
 #: What to expect of a small text; losses are of one trial each (benchmarks/LOG.md).
@@ -32,6 +35,7 @@ SMALL_TEXT = (
     "expect words, not sentences; better: 4 × as much of the author (1.67 → 1.53), or "
     "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
+SLOWER = 1.5  # steps that take so many times as long as planned are named at once
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance
 READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
 BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
@@ -107,6 +111,42 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "uniform": plan.uniform,
         "counting": counting_record(manifest, (None, 0, 0)),
     }
+
+
+@dataclass
+class EventLines:
+    """What a training shows of its events, beside a bar. width: cells of a line. loss: of the last
+    evaluation.
+    """
+
+    trainer: Trainer
+    width: int
+    loss: str = ""
+    stops: bool = False
+
+    def of(self, event: Event) -> Iterator[str]:
+        """The lines to show after an event."""
+        trainer = self.trainer
+        if trainer.stop_reason and not self.stops:
+            self.stops = True
+            saved = f"the steps after {trainer.saved_step or 0:,}"
+            yield f"saving, then ending; a second Ctrl-C ends at once, without {saved}"
+        if isinstance(event, Evaluated):
+            if not self.loss:
+                if trainer.counting.note:
+                    yield f"note: {trainer.counting.note}"
+                slowdown = trainer.timing.slowdown
+                if slowdown > SLOWER:
+                    yield f"note: steps take {slowdown:.1f} times as long as planned"
+                yield f"{'step':>7}  {'loss':>6}   the model writes"
+            self.loss = f"{event.val_loss:.3f}"
+        elif isinstance(event, Sampled):
+            yield sample_line(event.step, self.loss, event.text, self.width)
+
+
+def sample_line(step: int, loss: str, text: str, width: int) -> str:
+    """A step, its loss, and what the model writes after it, on one line."""
+    return cut(f"{step:>7,}  {loss:>6}   {' '.join(text.split())}", width)
 
 
 def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpt import __version__
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
 from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, preset_values
@@ -29,7 +30,6 @@ from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.progress import UNKNOWN, Speed
 from gpt.training.step import check_memory
-from gpt.version import __version__
 
 RATED = 500  # products that are timed
 LATER_PEAK = 0.5  # a finished run that goes on begins again at this share of `learning_rate`

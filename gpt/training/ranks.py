@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from gpt.devices import reason_of, resolve_device
-from gpt.errors import ConfigError, GptxError, RankError, StorageError
+from gpt.errors import ConfigError, GptxError, OutOfMemory, RankError, StorageError
 
 Result = TypeVar("Result")
 
@@ -64,6 +64,20 @@ def leave() -> None:
         with suppress(RuntimeError):  # the others may have ended already
             dist.barrier()
         dist.destroy_process_group()
+
+
+@contextmanager
+def one_report() -> Iterator[None]:
+    """Only the first rank reports an error that all have; each reports errors of its machine."""
+    try:
+        yield
+    except (OutOfMemory, StorageError) as error:
+        named = f"rank {rank()}: {error}" if world_size() > 1 else str(error)
+        raise type(error)(named) from None
+    except GptxError as error:
+        if is_first():
+            raise
+        raise SystemExit(error.exit_code) from None
 
 
 @contextmanager

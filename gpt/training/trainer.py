@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.corpus.corpus import Corpus
-from gpt.counting.baseline import Experts
-from gpt.counting.gate import Counting
+from gpt.counting.baseline import Counting, Experts
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
+from gpt.show.result import Check
 from gpt.storage.manifest import Manifest, characters_read
 from gpt.storage.model_file import (
     EXCERPT_LENGTH,

@@ -17,7 +17,7 @@ from random_models import random_file
 import gpt
 from gpt.heads.attention_map import select
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.layers import softmax
+from gpt.reading.gpt import softmax
 from gpt.reading.sampler import window_start
 from gpt.vocabulary import Vocabulary
 

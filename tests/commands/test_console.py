@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from gpt.commands import console
-from gpt.errors import TextError
+from gpt.errors import StorageError, TextError
 
 
 @pytest.mark.parametrize("start", [4, 7, 2**20])
@@ -63,3 +66,30 @@ def test_streamed_text_breaks_between_words_and_changes_nothing_that_was_written
     for word in ("wept,", "went.", "incomprehensibilities"):
         assert any(word in line for line in lines)
     assert "".join(console.wrap_pieces(pieces, 200)) == text
+
+
+def test_a_file_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "out.txt"
+    console.write("older", path)
+    path.chmod(0o600)
+    console.write("old", path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        console.write("new", path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.txt", "old")]
+
+
+def test_ctrl_c_keeps_the_lines_for_a_file(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        yield from ("a\n", "b\n")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        console.write_lines(lines(), tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == "a\nb\n"

@@ -12,14 +12,14 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from gpt.characters import words_meet
-from gpt.commands.interactive import HELP, SETTINGS, Session, run_session
+from gpt.commands.interactive import HELP, SETTINGS, Session
 from gpt.config import SampleConfig
-from gpt.config.sample import DISTRIBUTION_OPTIONS
+from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError, GptxError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary
+from gpt.words import words_meet
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_session_reads_lines_until_end_of_file(
 ) -> None:
     session(turns, "c\r/tempo\rdropped\x03/length 3\r\\nat\r\x04")
     out, err = capfd.readouterr()
-    assert err.startswith("a title · temperature 0.8 · length 5 · seed 7\n")
+    assert err.startswith(f"{turns.model.stored.title} · temperature 0.8 · length 5 · seed 7\n")
     assert "gptx: error: /tempo: no such command" in err
     assert out.startswith("the \n")
     assert turns.text.startswith("the c")
@@ -243,7 +243,7 @@ def session(turns: Session, typed: str) -> None:
     """Types these keys in a session, until its end."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(typed)
-        run_session(turns, "a title")
+        turns.run()
 
 
 @pytest.mark.parametrize("error", [GptxError("no room"), KeyError("unforeseen")])

@@ -126,7 +126,7 @@ def test_a_method_takes_the_fields_of_a_class() -> None:
     assert Writer().write("ab", n=2) == "abab"
     shown = str(inspect.signature(Writer.write))
     assert shown.startswith(
-        "(self, /, prompt: str = '', *, temperature: float = 0.8, top_k: Optional[int]"
+        "(self, prompt: 'str' = '', *, temperature: float = 0.8, top_k: Optional[int]"
     )
     assert "seed: Optional[int] = None, " in shown
     assert "    temperature: Divides the logits" in str(Writer.write.__doc__)

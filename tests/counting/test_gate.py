@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from conftest import TEXT
 
-from gpt.counting import gate as gates
-from gpt.counting.gate import fit_gate
+from gpt.counting import mixture as mixing
 from gpt.counting.mixture import (
     FEATURES,
     Array,
     Expert,
     Mixture,
     counting_streams,
+    fit_gate,
     gate_features,
     log_softmax,
 )
@@ -62,7 +62,7 @@ def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) ->
     gate = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
 
     def at(flat: Array) -> tuple[float, Array, Array]:
-        return gates._derivatives(flat.reshape(2, -1), gpt, counting, seen, IDS[-400:])
+        return mixing._derivatives(flat.reshape(2, -1), gpt, counting, seen, IDS[-400:])
 
     _, gradient, curvature = at(gate.ravel())
     for number in range(2 * len(FEATURES)):

@@ -11,8 +11,7 @@ import torch
 from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
-from gpt.counting.baseline import HeldOut
-from gpt.counting.gate import Predict
+from gpt.counting.baseline import HeldOut, Predict
 from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
 from gpt.storage.run import Run, new_run
@@ -58,7 +57,7 @@ def test_the_loss_of_both_is_below_that_of_the_gpt(
 def test_a_file_scores_as_training_did(made: tuple[Run, Trainer]) -> None:
     run, trainer = made
     model = gpt.load(run.path)
-    found = model.eval(model.vocabulary.decode(trainer.val)).score
+    found = model.eval(model.vocabulary.decode(trainer.val))
     assert found.nats == pytest.approx(trainer.manifest.val_loss, abs=1e-5)
     assert found.gpt == pytest.approx(trainer.manifest.gpt_loss, abs=1e-5)
     assert found.counting is not None
@@ -120,6 +119,6 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
     trainer = Trainer(run, Job(corpus, options))
     list(trainer.events())
     assert trainer.counting.note == ""
-    found = gpt.load(run.path).eval("the mat sat on the cat. ").score
+    found = gpt.load(run.path).eval("the mat sat on the cat. ")
     assert found.gpt is not None
     assert found.nats < found.gpt

@@ -132,7 +132,7 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     expected_ids = torch.from_numpy(ids.astype(np.int64))
     logits = logits_of(state_of(len(characters)), expected_ids[:blocks].view(-1, 12))
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), expected_ids[1 : blocks + 1])
-    score = run.eval(validation[: blocks + 1]).score
+    score = run.eval(validation[: blocks + 1])
     assert score.nats == pytest.approx(expected.item(), abs=1e-5)
     with pytest.raises(ConfigError, match="exists already"):
         imported(path, tmp_path, corpus=source, data=data, run="named")

@@ -11,15 +11,14 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from gpt.checks import Check
 from gpt.config import DrawnStage, ModelConfig
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES
 from gpt.errors import TextError
 from gpt.heads.activations import stage_shapes
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader, Stages
+from gpt.show.result import Check
 from gpt.vocabulary import Ids
 
 SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32 = (
@@ -67,13 +66,13 @@ def damaged(trained: TrainedGPT, layer: int, stage: str, damage: Damage) -> Atte
 
 def failed(attention: AttentionMap, stage: str = "weights") -> list[str]:
     """The names of the checks that do not pass."""
-    return [check.name for check in attention.checks_of(stage) if not check.passed]
+    return [check.name for check in attention.checked(stage) if not check.passed]
 
 
 @pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
 def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
     attention = trained.attn(text)
-    checks = {check.name: check for check in attention.checks_of()}
+    checks = {check.name: check for check in attention.checked()}
     assert list(checks) == [SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32]
     assert failed(attention) == []
     assert checks[DIAGONAL].error == checks[DIAGONAL].bound == 0.0
@@ -92,7 +91,7 @@ def test_the_difference_from_float64_is_that_of_the_stage(trained: TrainedGPT) -
         if stage in SQUARE:
             shown, expected = shown[..., read], expected[..., read]
         assert error == np.abs(shown - expected).max() < 1e-5
-        assert attention.checks_of(stage)[1] == Check(FLOAT64, error)
+        assert attention.checked(stage)[1] == Check(FLOAT64, error)
     assert attention.rounding.keys() == {*KEPT}
     assert attention.rounding["weights"] > 0
 

@@ -12,8 +12,7 @@ from variants import SWITCHES, VARIANTS, config_of, name_of, random_weights, rea
 
 from gpt.config import ModelConfig
 from gpt.heads.contributions import Contributions, Part, contributions
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 
 IDS = np.random.default_rng(9).integers(11, size=9)
 ALL = np.tile(np.arange(11), (len(IDS), 1))  # (T, V)

@@ -17,8 +17,7 @@ from gpt.heads.measures import (
     name_heads,
 )
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 
 #: All characters; the quartiles of the distances between equal ones are 3, 5 and 8.
 WORDS = np.array([*[0, 1, 2] * 4, *[3, 4, 5, 6, 7] * 2, *list(range(8, SIZE)) * 2])

@@ -20,8 +20,7 @@ from gpt.heads.survey import ablate, other_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import surprisals
 
 T = 8
@@ -125,7 +124,7 @@ def test_patching_a_heads_context_equals_its_ablation(trained: TrainedGPT, how: 
     reader = trained.reader
     found = ablate(reader, windows, how)
     context = ActivationPlan(reader, windows[:, :-1], "context").read()["context"]
-    others = other_windows(5, seed=0)
+    others = other_windows(5)
     for layer, head in product(range(2), range(2)):
         own = context[:, layer, head]  # (N, T, D)
         values = {"mean": own.mean(axis=(0, 1)), "zero": 0, "resample": own[others]}
@@ -191,7 +190,6 @@ def test_positions_of_texts_of_different_lengths_count_from_the_begin(trained: T
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("mlp", 0): 0}, ValueError, "^'mlp' is not one of resid_pre, q, k, v"),
-    ({(): 0}, ValueError, r"^\(\) is not one of resid_pre"),
     ({("q", 0, 1, 2, 3): 0}, ValueError, r"at most \(stage, layer, head, position\)$"),
     ({("proj", 0, 1): 0}, ValueError, r"has no heads; use \('proj', layer, None, position\)$"),
     ({("logits", 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
@@ -199,14 +197,9 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("q", 0, "max"): 0}, TypeError, "head: expected a whole number, not str"),
     ({("head_output", 0, 1): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
     ({("q", 2): 0}, IndexError, r"layer 2 is not one of 0, 1"),
-    ({("q", 0, -1): 0}, IndexError, r"head -1 is not in 0 … 1"),
     ({("q", 0, 0, -4): 0}, IndexError, r"position -4 is not in -3 … 2"),
-    ({("q", 0, 0, 1.0): 0}, TypeError, "position: expected a whole number, not float"),
-    ({"q": np.ones((3, 2, 3, 8))}, ValueError, r"requested shape \(1,2,2,3,8\)"),
     ({("q", 0): "zero"}, TypeError, "Cannot cast"),
     ({("q", 0): lambda x: x[:, :, :2]}, ValueError, "could not broadcast"),
-    ({("q", 0): lambda x: None}, TypeError, "Cannot cast"),
-    ({("q", 0): lambda x: x + 1j}, TypeError, "Cannot cast"),
 ]
 
 

@@ -15,8 +15,7 @@ from random_models import random_file
 
 import gpt
 from gpt.errors import CheckpointError
-from gpt.reading.gpt import Reader, no_hook
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader, no_hook
 
 SLIGHTLY = 1 + 2**-10
 #: The name of a method of Reader, and what makes a wrong one of the right one.

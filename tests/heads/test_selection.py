@@ -63,38 +63,21 @@ def test_panels_contain_the_numbers_of_the_map(
         assert matrix.square == (stage in SQUARE)
 
 
-OF_RANGES = {
-    "x": "'x' is not a position or a range A:B",
-    "1:2:3": "'1:2:3' is not a position or a range A:B",
-    "7": "'7' does not fit a text of 7 characters",
-    "-1": "'-1': positions count from 0",
-    "3:3": "'3:3' is empty: A:B ends before B",
-    "2:8": "'2:8' does not fit a text of 7 characters",
-}
-PROBLEMS: dict[str, dict[str, str]] = {
-    "layer": {
-        "2": "2 is not in 0 … 1",
-        "-1": "'-1' is not all or a number",
-        "mean": "'mean' is not all or a number",
-    },
-    "head": {"2": "2 is not in 0 … 1", "²": "'²' is not all, mean or a number"},
-    "query": OF_RANGES,
-    "key": OF_RANGES,
-}
+RANGES_THAT_FAIL = ("x", "1:2:3", "7", "-1", "3:3", "2:8")
+INVALID = {"layer": ("2", "-1", "mean"), "head": ("2", "²"), "query": RANGES_THAT_FAIL}
 
 
-@pytest.mark.parametrize("option", PROBLEMS)
+@pytest.mark.parametrize("option", INVALID)
 def test_an_invalid_value_is_refused_by_the_name_of_its_option(
     attention: AttentionMap, option: str
 ) -> None:
-    for value, problem in PROBLEMS[option].items():
-        with pytest.raises(ConfigError) as error:
+    for value in INVALID[option]:
+        with pytest.raises(ConfigError, match=f"^{option}: .*{value}"):
             select(attention, **{option: value})  # type: ignore[arg-type]
-        assert str(error.value) == f"{option}: {problem}"
 
 
 def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = ":") -> Selection:
-    return select(attention, "all", "all", stage, query, key)  # type: ignore[arg-type]
+    return select(attention, "all", "all", stage, query=query, key=key)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("query", "key"), [(":", ":"), ("2:5", "1:6")])
@@ -141,7 +124,7 @@ def test_csv_has_one_line_per_number_and_loses_no_bit_and_no_character(
 
 
 def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> None:
-    data, _ = selected(attention, "weights").to_bytes("npz", {})
+    data = selected(attention, "weights").to_bytes("npz", {})
     with np.load(io.BytesIO(data), allow_pickle=False) as read:
         names = vars(attention.layers[0])
         assert {*read.files} == {"text", "ids", *names}

@@ -59,9 +59,7 @@ def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(heads
         assert measure.explained in text
 
 
-def test_a_survey_is_saved_as_a_figure_or_as_rows(heads: Survey, tmp_path: Path) -> None:
-    for name, begin in (("x.csv", b'"layer"'), ("x.json", b'{"schema"')):
-        assert heads.save(tmp_path / name).read_bytes().startswith(begin)
+def test_a_survey_is_saved_as_a_figure(heads: Survey, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert b"<svg" in heads.save(tmp_path / "x.svg").read_bytes()
     with pytest.raises(ConfigError, match="does not end in"):
@@ -128,9 +126,8 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
     assert np.array_equal(others, np.zeros(6))  # rows of W_O are zero: no difference at all
     assert measure.values[EVEN] == measure.errors[EVEN] == 0
     assert (measure.errors[INDUCTION] > 0, measure.windows, measure.uniform) == (True, 8, 0.0)
-    again, other = (ablate(hand_built(), repeated, how, seed=seed) for seed in (0, 1))
+    again = ablate(hand_built(), repeated, how)
     assert np.array_equal(again.values, measure.values)
-    assert np.array_equal(other.values, measure.values) == (how != "resample")
 
 
 def test_windows_read_at_once_and_cores_change_nothing(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS, POSITIONS
-from gpt.reading import layers as read_layers
+from gpt.reading import gpt as reading
 
 EVERY = slice(None)  # positions
 both = pytest.mark.parametrize("kind", ATTENTION)
@@ -96,13 +96,13 @@ def test_activations_have_their_known_values() -> None:
         "gelu": 0.5 * x * (1 + np.tanh(inner)),
         "gelu_erf": [0.5 * each * (1 + math.erf(each / math.sqrt(2))) for each in x],
     }
-    for name, activation in read_layers.ACTIVATIONS.items():
+    for name, activation in reading.ACTIVATIONS.items():
         np.testing.assert_allclose(activation(x.copy()), expected[name], rtol=0, atol=1e-15)
 
 
 def test_numpy_gelu_with_erf_is_close_to_torchs_for_numbers_of_every_size() -> None:
     x = np.concatenate((np.linspace(-15, 15, 6001), [-1e15, -1e-30, 0, 1e-30, 1e15]))
     expected = ACTIVATIONS["gelu_erf"](torch.from_numpy(x)).numpy()
-    found = read_layers.ACTIVATIONS["gelu_erf"](x.astype(np.float32))
+    found = reading.ACTIVATIONS["gelu_erf"](x.astype(np.float32))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=2e-7, atol=3e-7)

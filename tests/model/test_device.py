@@ -10,7 +10,7 @@ import torch
 from conftest import TEXT, On
 
 from gpt.interface.trained import TrainedGPT
-from gpt.model.device import DeviceGPT
+from gpt.model.gpt import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.storage.run import Checkpoint
 from gpt.training.trainer import load_gpt
@@ -64,7 +64,7 @@ def test_every_result_on_a_device_equals_numpys(
     computed.clear()
     found, expected = (each.attn("the cat sat") for each in (model, trained))
     assert set(computed) == {"forward", "block"}  # of the probe, of the text
-    assert all(check.passed for check in found.checks_of())
+    assert all(check.passed for check in found.checked())
     assert [check.name for check in found.checks] == [check.name for check in expected.checks]
     assert 0 < found.rounding["weights"] < 1e-5
     for mine, its in zip(found.layers, expected.layers, strict=True):
@@ -80,22 +80,15 @@ def test_every_result_on_a_device_equals_numpys(
     assert (set(computed), caplog.messages) == ({"forward", "block"}, [])
 
 
-@pytest.mark.parametrize("change", ["rounded", "not finite"])
-def test_a_device_with_wrong_logits_computes_nothing(
-    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
+def test_a_device_whose_numbers_are_not_finite_computes_nothing(
+    tiny: Checkpoint, on: On, trained: TrainedGPT, caplog: pytest.LogCaptureFixture
 ) -> None:
     net = load_gpt(tiny.model(), "cpu")
     with torch.no_grad():
-        if change == "rounded":
-            for parameter in net.parameters():
-                parameter.copy_(parameter.bfloat16())
-        else:
-            net.lm_head.weight[2] = float("inf")
-    model = on(trained, lambda: DeviceGPT(net, "cpu"))
-    text = trained.sample("the cat", length=40, seed=1)
-    assert model.sample("the cat", length=40, seed=1) == text
+        net.lm_head.weight[2] = float("inf")
+    assert on(trained, lambda: DeviceGPT(net, "cpu")).attn("the cat") is not None
     (line,) = caplog.messages
-    assert ("logits differ" if change == "rounded" else "numbers are not finite") in line
+    assert "numbers are not finite" in line
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -15,9 +15,8 @@ from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.heads.contributions import Part, contributions
-from gpt.page.shipping import config_record
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array, softmax
+from gpt.page.live import config_record
+from gpt.reading.gpt import Array, Reader, softmax
 from gpt.reading.sampler import FILTERS, draw, probabilities, start_character, window_start
 from gpt.reading.score import surprisals
 from gpt.vocabulary import Vocabulary

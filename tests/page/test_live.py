@@ -21,8 +21,7 @@ from gpt.errors import ConfigError
 from gpt.heads.survey import mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.page import live
-from gpt.page.live import live_page
-from gpt.page.shipping import MOST, Bits, model_record, rounded
+from gpt.page.live import MOST, Bits, live_page, model_record, rounded
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Vocabulary
 

@@ -14,8 +14,7 @@ from gpt.config import SampleConfig
 from gpt.errors import GptxError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids
 

@@ -18,7 +18,7 @@ from gpt.config.model import Position
 from gpt.errors import OutOfMemory
 from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode as decoding
-from gpt.reading import layers
+from gpt.reading import gpt as reading
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.sampler import sample_ids
 
@@ -33,7 +33,7 @@ def test_growing_tables_and_caches_do_not_change_a_sample(
     whole = random_reader(block_size=50, position=position)
     states = [whole.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
     samples = list(sample_ids(CachedDecoder(whole), ids[0, :3], draw))
-    monkeypatch.setattr(layers, "FIRST_ROWS", 1)
+    monkeypatch.setattr(reading, "FIRST_ROWS", 1)
     monkeypatch.setattr(decoding, "FIRST_ROOM", 1)
     small = random_reader(block_size=50, position=position)
     grown = [small.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import TOLERANCE, difference, prove, prove_tensors
+from gpt.show.result import Check
 from gpt.storage.model_file import Tensors, read_model
 from gpt.training.trainer import model_bytes, probe_of
 from gpt.vocabulary import Vocabulary
@@ -77,7 +77,7 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
     trained = TrainedGPT(read_model(path))
     assert trained.proof.passed
     assert trained.rounding.passed
-    checks = *trained.attn(TEXT[:12]).checks_of(), *trained.why(TEXT[:12]).checks
+    checks = *trained.attn(TEXT[:12]).checked(), *trained.why(TEXT[:12]).checks
     assert [check.name for check in checks if not check.passed] == []
 
 

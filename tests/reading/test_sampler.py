@@ -17,8 +17,7 @@ from random_models import random_reader
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array
+from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import (
     Samples,
     StopFilter,
@@ -128,12 +127,6 @@ def test_100_000_draws_follow_the_exact_distribution(options: dict[str, Any]) ->
     assert chi_square < freedom * (1 - 2 / (9 * freedom) + 3.72 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-def test_draw_inverts_the_cumulative_sum() -> None:
-    weights = np.array([[0.0, 0.25, 0.0, 0.75, 0.0]] * 5)
-    chances = np.array([0.0, 0.2499, 0.25, 0.5, 1 - 2**-53])
-    assert draw(weights, chances).tolist() == [1, 1, 3, 3, 3]
-
-
 def test_temperature_0_draws_the_first_of_the_likeliest() -> None:
     logits = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
     for options in ({}, {"top_k": 2}, {"top_p": 0.1, "min_p": 1.0}):
@@ -186,7 +179,7 @@ def test_each_sample_stops_by_itself() -> None:
     config = SampleConfig(length=60, n=4, temperature=4.0, seed=1)
 
     def texts(*stops: str) -> list[str]:
-        steps = Samples(decoding, vocabulary, "a", config, stops)
+        steps = Samples(decoding, vocabulary, "a", config, stops=stops)
         return ["".join(gained) for gained in zip(*steps, strict=True)]
 
     free = texts()
@@ -194,6 +187,8 @@ def test_each_sample_stops_by_itself() -> None:
     for stop in (free[0][9], free[1][20:22], free[2][30:34]):
         assert texts(stop) == [text.split(stop)[0] for text in free]
     assert {len(text) == 60 for text in texts(free[2][30:34])} == {True, False}
+    gate = StopFilter(["bc"], keep=True)
+    assert "".join(map(gate.push, "abcd")) + gate.flush() == "abc"
 
 
 def test_an_empty_prompt_begins_after_the_start_or_a_newline() -> None:
@@ -277,11 +272,6 @@ def test_banned_characters_are_never_drawn() -> None:
     assert set(text) == set("bcde")
     with pytest.raises(ConfigError, match="ban"):
         Samples(decoding, vocabulary, "a", replace(config, ban="\nabcdef"))
-
-
-def test_a_kept_stop_ends_the_text() -> None:
-    gate = StopFilter(["bc"], keep=True)
-    assert "".join(map(gate.push, "abcd")) + gate.flush() == "abc"
 
 
 def test_without_a_seed_texts_differ_and_their_seed_repeats_them() -> None:

@@ -17,7 +17,7 @@ from matplotlib.image import imread
 
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import select
-from gpt.show.figure import RAMP, bars_figure, matrices_figure
+from gpt.show.figure import RAMP, _Labels, bars_figure, matrices_figure
 from gpt.show.result import Matrix
 
 TEXTS = {
@@ -44,15 +44,14 @@ def test_any_text_gives_a_figure_without_other_output(
     matrices = select(random_map(TEXTS[text])).matrices()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        data, _ = matrices_figure(matrices, f"weights of {TEXTS[text]}", 1, form)
+        data = matrices_figure(matrices, f"weights of {TEXTS[text]}", 1, form)
     assert data.startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[form])
     assert capfd.readouterr() == ("", "")
 
 
 def pixels_of(values: list[list[float]], colour: str) -> int:
     """How many pixels of a figure have this colour."""
-    data, notes = matrices_figure([known(values)], "title", 1, "png")
-    assert notes == []
+    data = matrices_figure([known(values)], "title", 1, "png")
     pixels = (imread(io.BytesIO(data))[..., :3] * 255).round().astype(int)
     return int((pixels == [int(colour[n : n + 2], 16) for n in (1, 3, 5)]).all(axis=-1).sum())
 
@@ -66,11 +65,10 @@ def test_cells_have_the_colours_of_their_values_and_masked_ones_are_blank() -> N
     assert pixels_of(masked, RAMP[-1]) > 1.8 * cell
 
 
-def test_characters_that_no_font_draws_are_named_in_one_warning() -> None:
-    matrix = Matrix("layer 0 head 0", np.eye(2), "\U00012000a", range(2), range(2))
-    _, notes = matrices_figure([matrix], "title", 1, "svg")
-    assert len(notes) == 1
-    assert "no installed font draws" in notes[0]
+def test_a_character_that_no_font_draws_is_labelled_by_its_code_point() -> None:
+    labels = _Labels(["DejaVu Sans"], ascii_only=False)
+    drawn = [labels(character) for character in "\U00012000a\n\x1b"]
+    assert drawn == ["U+12000", "a", "⏎", "U+001B"]
 
 
 def test_bytes_depend_neither_on_the_time_nor_on_the_users_settings() -> None:
@@ -83,7 +81,7 @@ def test_bytes_depend_neither_on_the_time_nor_on_the_users_settings() -> None:
 
 
 def test_svg_contains_outlines_and_no_network_address() -> None:
-    data, _ = matrices_figure([known([[1.0]])], "title", 1, "svg")
+    data = matrices_figure([known([[1.0]])], "title", 1, "svg")
     assert b"<text" not in data
     addresses = set(re.findall(rb'(?<!xmlns=")(?<!xmlns:xlink=")http[^"<]*', data))
     assert not {address for address in addresses if b"href" in address}
@@ -91,7 +89,7 @@ def test_svg_contains_outlines_and_no_network_address() -> None:
 
 
 def test_pdf_has_neither_a_date_nor_a_type_3_font() -> None:
-    data, _ = matrices_figure([known([[1.0]])], "title", 1, "pdf")
+    data = matrices_figure([known([[1.0]])], "title", 1, "pdf")
     assert b"CreationDate" not in data
     assert b"/Type3" not in data
 

@@ -9,12 +9,11 @@ import pytest
 from drawn import random_map
 from rich.cells import cell_len
 
-from gpt.characters import escape
-from gpt.checks import Check
 from gpt.heads.attention_map import select
 from gpt.show.matrix import View, draw
-from gpt.show.result import Matrix
+from gpt.show.result import Check, Matrix
 from gpt.show.terminal import Screen
+from gpt.words import escape
 
 TEXTS = {
     "one": "x",
@@ -67,7 +66,8 @@ layer 0 head 0  layer 0 head 0
 
 
 def picture(view: View, screen: Screen, count: int = 1, digits: int = 2) -> str:
-    return draw([KNOWN] * count, ["title"] * count, ["remark"], CHECKS, screen, view, 2, digits, 2)
+    titles, options = ["title"] * count, {"across": 2, "digits": digits, "top": 2}
+    return draw([KNOWN] * count, titles, ["remark"], CHECKS, screen, view=view, **options)
 
 
 @pytest.mark.parametrize("view", PICTURES)

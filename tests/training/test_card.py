@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from manifests import manifest
 from rich.cells import cell_len
 
-from gpt.commands.train import sample_line
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
-from gpt.training.card import end_card, plan_card, whole_card
+from gpt.training.card import end_card, plan_card, sample_line, whole_card
 from gpt.training.plan import Machine, Plan
 from gpt.training.progress import Speed
 from gpt.vocabulary import Vocabulary

@@ -12,10 +12,10 @@ import torch
 from conftest import TEXT, TINY
 from torch import Tensor
 
-from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
+from gpt.show.result import Check
 from gpt.storage.model_file import Probe, pack, read_model
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.step import Learner, Optimizer

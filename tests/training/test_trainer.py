@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 
-from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import GptxError, NumericsError, StorageError
 from gpt.interface.trained import TrainedGPT
+from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.run import MODEL, STATE, Run, new_run
 from gpt.training import trainer as module

@@ -1,5 +1,5 @@
 // @ts-check
-// The parts of a block that compute each position by itself: gpt/reading/layers.py in JavaScript.
+// The parts of a block that compute each position by itself: gpt/reading/gpt.py in JavaScript.
 // Arrays are Float32Array, sums are in double precision. C n_embd.
 
 export const EPSILON = 1e-5;

@@ -1,5 +1,5 @@
 // @ts-check
-// How positions enter a model: gpt/reading/layers.py in JavaScript. Each kind does at most one of two things.
+// How positions enter a model: gpt/reading/gpt.py in JavaScript. Each kind does at most one of two things.
 // Constants are computed for the positions of a text, not for the whole context: a small file may
 // declare a context of a million characters. C n_embd, D head_size.
 

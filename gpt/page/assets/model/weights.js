@@ -1,5 +1,5 @@
 // @ts-check
-// Numbers of the file from text: base64, gzip, float16. gpt/page/shipping.py writes them.
+// Numbers of the file from text: base64, gzip, float16. gpt/page/live.py writes them.
 
 /** @import { StoredModel } from "./protocol.js" */
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from variants import VARIANTS, name_of, random_weights, torch_model
 
 from gpt.config import ModelConfig
+from gpt.heads.activations import Weights
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
-from gpt.reading.weights import Weights
 from gpt.storage.run import Checkpoint
 
 CURVES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -35,15 +35,13 @@ def _float64() -> Iterator[None]:
 
 
 class FromNames:
-    """A forward whose only numbers are weights by their names. folded: norms only divide."""
+    """A forward whose only numbers are weights by their names."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, folded: bool) -> None:
-        self.config, self.folded = config, folded
+    def __init__(self, config: ModelConfig, weights: Weights) -> None:
+        self.config = config
         self.w = {name: torch.from_numpy(weights[name].copy()).double() for name in weights}
 
     def norm(self, x: Tensor, name: str, layer: int | None = None) -> Tensor:
-        if self.folded:
-            return x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
         found = (self.w.get(f"{name}_{each}") for each in "wb")
         gain, shift = (each if each is None or layer is None else each[layer] for each in found)
         return F.layer_norm(x, x.shape[-1:], gain, shift)
@@ -86,39 +84,17 @@ class FromNames:
             read = self.norm(x, "ln2", n)
             up = read @ self.layer("W_in", n) + self.layer("b_in", n)
             x = x + curve(up) @ self.layer("W_out", n) + self.layer("b_out", n)
-        return self.norm(x, "ln_final") @ self.w["W_U"] + self.w.get("b_U", torch.zeros(()))
-
-
-def double(config: ModelConfig, weights: dict[str, Tensor]) -> tuple[Weights, Tensor]:
-    """The weights in float64, and torch's logits."""
-    wide = {name: each.double() for name, each in weights.items()}
-    model = torch_model(config, wide, "heads")
-    with torch.no_grad():
-        logits: Tensor = model(IDS[None])[0]
-    return Weights.of(Reader(config, {n: each.numpy() for n, each in wide.items()})), logits
+        return self.norm(x, "ln_final") @ self.w["W_U"]
 
 
 @pytest.mark.parametrize("config", VARIANTS, ids=name_of)
-def test_a_forward_from_named_and_from_folded_weights_gives_torchs_logits(
-    config: ModelConfig,
-) -> None:
-    weights, logits = double(config, random_weights(config))
-    for folded in (False, True):
-        named = weights.folded() if folded else weights
-        found = FromNames(config, named, folded).logits()
-        torch.testing.assert_close(found, logits, rtol=0, atol=1e-10)
-        norms = {name for name in named if "ln" in name}
-        assert bool(norms) == (not folded)
-
-
-def test_a_layer_whose_shift_is_zero_has_a_folded_bias_like_the_others() -> None:
-    config = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, bias=True)
-    stored = random_weights(config)
-    stored["blocks.0.norm1.bias"] = torch.zeros(8)
-    folded = double(config, stored)[0].folded()
-    assert folded["b_Q"].shape == (2, 2, 4)
-    assert not folded["b_Q", 0].any()
-    assert folded["b_Q", 1].any()
+def test_a_forward_from_named_weights_gives_torchs_logits(config: ModelConfig) -> None:
+    wide = {name: weight.double() for name, weight in random_weights(config).items()}
+    with torch.no_grad():
+        logits = torch_model(config, wide, "heads")(IDS[None])[0]
+    weights = Weights.of(Reader(config, {name: weight.numpy() for name, weight in wide.items()}))
+    found = FromNames(config, weights).logits()
+    torch.testing.assert_close(found, logits, rtol=0, atol=1e-10)
 
 
 def test_keys_choose_layer_and_head_and_arrays_are_read_only_views(tiny: Checkpoint) -> None:
@@ -148,8 +124,6 @@ def test_wrong_keys_say_what_there_is(tiny: Checkpoint) -> None:
         (("W_in", 0, 1), ValueError, r"W_in has no heads; use \('W_in', layer\)"),
         (("W_Q", 0, 1, 2), ValueError, r"expected \('W_Q', layer, head\)"),
         (("W_Q", 2), IndexError, "layer 2 is not in 0 … 1"),
-        (("W_Q", None, 2), IndexError, "head 2 is not in 0 … 1"),
-        (("W_Q", 1.5), TypeError, "layer: expected a whole number"),
     ):
         with pytest.raises(error, match=message):
             weights[key]  # type: ignore[index]
