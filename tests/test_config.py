@@ -135,7 +135,7 @@ def test_toml_round_trips_any_text(text: str, texts: list[str]) -> None:
 
 
 def test_toml_contains_the_help_and_omits_unset_fields() -> None:
-    assert to_toml({"corpus": None, "n_layer": 4}) == "n_layer = 4  # Transformer blocks.\n"
+    assert to_toml({"corpus": None, "n_layer": 4}) == "n_layer = 4\n"
     with pytest.raises(TypeError, match="not JSON serializable"):
         to_toml({"n_layer": object()})
 

@@ -133,7 +133,7 @@ def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
     for name, value in conflicts.items():
         with pytest.raises(ConfigError, match=rf"^{name}: tiny, whose .* has .*, not {value}"):
             child_of(tiny.path, tmp_path, **{name: value})
-    with pytest.raises(ConfigError, match=r"^init_from: 3 is not a text"):
+    with pytest.raises(ConfigError, match=r"^init_from: 3: Expected str"):
         child_of(3, tmp_path)
     assert not (tmp_path / "children").exists()
     assert child_of(tiny.path, tmp_path, n_embd=16, attention="heads").config.attention == "heads"

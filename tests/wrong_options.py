@@ -10,6 +10,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
+from msgspec import Meta
+
 from gpt.config.fields import Field, options_of
 
 LARGE = 10**400
@@ -29,7 +31,7 @@ def wrong_values(option: Field) -> Iterator[Any]:
     if NoneType not in get_args(get_args(option.annotation)[0]):
         yield None
     yield from ["other", "", 1] if option.choices else OF_ANOTHER_TYPE[option.type]
-    limits = option.limits
+    limits = next((note for note in option.notes if (note.ge, note.gt) != (None, None)), Meta())
     step = 1 if option.type is int else 1e-9
     if limits.ge is not None:
         yield limits.ge - step

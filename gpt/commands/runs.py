@@ -22,7 +22,7 @@ class RunsOptions(OutputOptions):
         str | None,
         option("Pin this run: every command takes it unless --run names another; newest: unpin."),
     ] = None
-    options: Annotated[bool, option("Show every option of a run with what it means.")] = False
+    options: Annotated[bool, option("Show every option of a run.")] = False
     checkpoints: Checkpoints = Path("checkpoints")
 
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, wraps
-from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import (
     Annotated,
@@ -45,19 +44,6 @@ Result = TypeVar("Result")
 
 LARGEST_WHOLE = 2**63 - 1  # msgspec knows no larger ones
 LARGEST = 1e100  # the square of a larger number may overflow
-UNLIMITED = (LARGEST, LARGEST_WHOLE)  # bounds that only keep a number finite
-#: Type of a field -> what its values are called in errors.
-KINDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-    Path: "a path",
-    tuple[str, ...]: "a list of texts",
-    Sequence[str]: "a list of texts",
-    str | Sequence[str]: "a text or a list of texts",
-}
-
 
 #: Numbers of options.
 Whole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
@@ -75,8 +61,9 @@ def option(help: str, shown: str | None = None) -> Meta:
 class Field:
     """One field of an option class.
 
-    type: int, float, bool, str, Path or a Literal. annotation: the field's, whole; notes: its
-    Metas. A field without default has MISSING.
+    type: int, float, bool, str, Path or a Literal; choices: the values of a Literal. annotation:
+    the field's, whole; notes: its Metas. help: "" for a field that is no option. shown: what the
+    help shows as the default; None: `default`, which is MISSING for a field without one.
     """
 
     name: str
@@ -84,34 +71,9 @@ class Field:
     default: Any
     annotation: Any
     notes: tuple[Meta, ...]
-
-    @property
-    def help(self) -> str:
-        """The help text; "" for a field that is no option."""
-        return next((note.description for note in self.notes if note.description), "")
-
-    @property
-    def shown(self) -> str | None:
-        """What the help shows as the default; None: `default`."""
-        return next((note.extra.get("shown") for note in self.notes if note.extra), None)
-
-    @property
-    def limits(self) -> Meta:
-        """The limits of a number: ge, gt, le, lt."""
-        bounded = (note for note in self.notes if note.ge is not None or note.gt is not None)
-        return next(bounded, Meta())
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values of a Literal; () for other types."""
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
-
-    @property
-    def values(self) -> str:
-        """The values in words: "a whole number in [1, 500]", "one of none, learned"."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        return KINDS[self.type] + _range(self.limits)
+    choices: tuple[str, ...]
+    help: str
+    shown: str | None
 
     def checked(self, value: Any) -> Any:
         """The value, as the field's type. Raises ConfigError, which names the field."""
@@ -119,11 +81,11 @@ class Field:
             return value
         try:
             return msgspec.convert(value, self.annotation, dec_hook=_path)
-        except msgspec.ValidationError:
-            most, problem = self.limits.le, f"is not {self.values}"
-            if most in UNLIMITED and isinstance(value, int | float) and value > most:
-                problem = "is too large"
-            raise ConfigError(self.name, f"{short_repr(value)} {problem}") from None
+        except msgspec.ValidationError as error:
+            expected = str(error).replace(" | null", "").replace("`", "")
+            if self.choices:
+                expected = f"Expected one of {', '.join(self.choices)}"
+            raise ConfigError(self.name, f"{short_repr(value)}: {expected}") from None
 
 
 def _path(kind: type, value: Any) -> Any:
@@ -131,19 +93,6 @@ def _path(kind: type, value: Any) -> Any:
     if "\0" in str(value):
         raise ValueError("a file's name has no NUL character")
     return kind(value)
-
-
-def _range(limits: Meta) -> str:
-    """The range of a number in words; a limit that only keeps it finite is not mentioned."""
-    above, least = limits.gt, limits.ge
-    below, most = limits.lt, limits.le
-    if above is None and least is None:
-        return ""
-    if most in UNLIMITED:
-        return f" above {above}" if least is None else f" of {least} or more"
-    begin = f"({above}" if least is None else f"[{least}"
-    end = f"{below:,})" if most is None else f"{most:,}]"
-    return f" in {begin}, {end}"
 
 
 class Options:
@@ -171,14 +120,23 @@ def fields_of(kind: type) -> Mapping[str, Field]:
 
 def _field(name: str, default: Any, annotation: Any) -> Field:
     kind, notes = annotation, list[Meta]()
-    while True:
+    while get_origin(kind) is Annotated or NoneType in get_args(kind):
         if get_origin(kind) is Annotated:
             kind, *more = get_args(kind)
             notes += more
-        elif NoneType in get_args(kind):
-            kind = next(part for part in get_args(kind) if part is not NoneType)
         else:
-            return Field(name, kind, default, annotation, tuple(notes))
+            kind = next(part for part in get_args(kind) if part is not NoneType)
+    described = next((note for note in notes if note.description), Meta(description="", extra={}))
+    return Field(
+        name,
+        kind,
+        default,
+        annotation,
+        tuple(notes),
+        choices=get_args(kind) if get_origin(kind) is Literal else (),
+        help=described.description or "",
+        shown=(described.extra or {}).get("shown"),
+    )
 
 
 def options_of(kind: type) -> dict[str, Field]:

@@ -21,11 +21,8 @@ from gpt.config.fields import (
     Share,
     Whole,
     option,
-    options_of,
     require,
-    with_flags,
 )
-from gpt.config.model import ModelConfig
 from gpt.devices import Device
 from gpt.errors import ConfigError
 
@@ -307,16 +304,13 @@ def preset_values(
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat TOML, a line for each value that is not None, with its help as a comment."""
-    options = {**options_of(RunConfig), **options_of(ModelConfig), **options_of(TrainConfig)}
-    comments = {name: with_flags(option.help) for name, option in options.items()}
+    """Flat TOML, a line for each value that is not None."""
     lines = []
     for name, value in values.items():
         if value is not None:
-            comment = f"  # {comments[name]}" if name in comments else ""
             written = json.dumps(value, ensure_ascii=False)
             shown = (sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
-            lines.append(f"{name} = {''.join(shown)}{comment}\n")
+            lines.append(f"{name} = {''.join(shown)}\n")
     return "".join(lines)
 
 

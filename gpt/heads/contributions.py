@@ -168,7 +168,7 @@ class _BackwardPass:
             if bias is not None:
                 self.add(Part("ffn_bias", layer), bias[None])
             self.add(Part("ffn", layer), out if bias is None else out - bias)
-            self.sources[Part("ffn", layer)] = hidden[-1] * (self.vectors[-1] @ down)
+            self.sources[Part("ffn", layer)] = (self.vectors[-1] @ down) * hidden[-1]
         weight, bias = exact.linear(f"{block}attention.proj")
         if bias is not None:
             self.add(Part("bias", layer), bias[None])

@@ -370,16 +370,17 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
 
 def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
     """The ids of the one or two characters. Raises ConfigError, TextError."""
-    asked = [likeliest] if config.char is None else []
+    tokens = [likeliest] if config.char is None else []
     for name, character in (("char", config.char), ("against", config.against)):
         if character is not None:
             token = vocabulary.id_of(vocabulary.read(character, "fold").text)
             require(token >= 0 or len(character) == 1, name, f"{character!r} is not one character")
             if token < 0:
                 raise TextError(f"`{name}`: the model does not know {character!r}")
-            asked.append(token)
-    require(len({*asked}) == len(asked), "against", "this is `char` itself; name another one")
-    return asked
+            tokens.append(token)
+    differ = len(set(tokens)) == len(tokens)
+    require(differ, "against", "this is `char` itself; name another one")
+    return tokens
 
 
 def _difference(values: Array) -> Array:

@@ -225,8 +225,8 @@ class DeviceGPT:
         """(B, T, C) -> the stages of one layer by the names of gpt/config/model.py, each (B, …)."""
         stages = defaultdict[str, list[Tensor]](list)
 
-        def keep(**parts: Tensor) -> None:
-            for name, stage in parts.items():
+        def keep(**tensors: Tensor) -> None:
+            for name, stage in tensors.items():
                 stages[name].append(stage)
 
         model = self._as("heads")

@@ -212,7 +212,7 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
     means = mean_contexts(reader, windows)
     return {
         "config": config_record(stored.config),
-        "manifest": [{"name": name, "shape": each.shape} for name, each in tensors.items()],
+        "manifest": [{"name": name, "shape": tensor.shape} for name, tensor in tensors.items()],
         "bits": bits,
         "tensors": compressed(tensors),
         "means": in_base64(means.astype("<f4")),

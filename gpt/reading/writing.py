@@ -233,7 +233,7 @@ class Novelty:
         copy = self.longest
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
-        shown = "".join(label(each) if each in "\n\t\r" else each for each in copy.text)
+        shown = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
         times = "" if copy.times == 1 else f", and {counted(copy.times - 1, 'more time')}"
         return (
             f"the longest copied passage has {len(copy):,} of {self.characters:,} characters: "
@@ -290,9 +290,9 @@ class Passages:
     """All passages of `length` characters of a text, found by their hashes."""
 
     def __init__(self, text: Ids, length: int) -> None:
-        hashes, self.length = _Hashes(text), length
-        parts = [chunk for _, chunk in hashes.chunks(length)]
-        self._known = np.concatenate([*parts, np.array([2**64 - 1], np.uint64)])
+        self.length, largest = length, np.array([2**64 - 1], np.uint64)
+        hashes = [chunk for _, chunk in _Hashes(text).chunks(length)]
+        self._known = np.concatenate([*hashes, largest])
         self._known.sort()
         self._powers = _power(BASE, np.arange(1, length + 1))
 

@@ -102,7 +102,8 @@ def _numbers(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
         for name, cells, note in zip(labels, rows, notes, strict=True):
             line = Text(name, "dim")
             for n in part:
-                line.append(" " * (width - cells[n].cell_len), "not dim")
+                blank = width - cells[n].cell_len
+                line.append(" " * blank, "not dim")
                 line.append_text(Text("", "not dim").append_text(cells[n]))
             if part is parts[-1] and room and note:
                 line.append(note)
@@ -168,7 +169,7 @@ def draw_heads(matrices: Sequence[Matrix], across: int, screen: Screen) -> list[
         for row in zip_longest(*pictures[first : first + across], fillvalue=Text()):
             line = Text()
             for part in row:
-                line.append_text(part).append(" " * (width + 2 - part.cell_len))
+                line.append_text(part).pad_right(width + 2 - part.cell_len)
             line.rstrip()
             lines.append(line)
         lines.append(Text())
@@ -257,7 +258,7 @@ def _painted(shades: npt.NDArray[np.float64], width: int) -> Text:
     line = Text()
     for column in np.flatnonzero(~np.isnan(shades)).tolist():
         shade = float(shades[column])
-        line.append(" " * (column * width - len(line)))
+        line.pad_right(column * width - len(line))
         glyph = GLYPHS[min(len(GLYPHS) - 1, int(shade * len(GLYPHS)))]
         line.append(glyph * width, shade_style(shade))
     return line

@@ -17,8 +17,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import options_of, with_flags
+from gpt.config import ModelConfig
+from gpt.config.fields import with_flags
 from gpt.errors import CheckpointError
 from gpt.show.result import Arrays, Column, Line, Result
 from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
@@ -126,12 +126,12 @@ class Overview(Result):
         return {**vars(self.manifest.model), **vars(self.manifest.train)}
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """How good it is and what it is; the long form also has every option, with what it means;
-        for an imported run, those of the model.
+        """How good it is and what it is; the long form also has every option; for an imported run,
+        those of the model.
         """
         manifest = self.manifest
         alone = manifest.gpt_loss
-        facts = {
+        facts: dict[str, str] = {
             "loss": "" if manifest.imported else _loss_facts(manifest),
             "doubts": "; ".join(map(with_flags, manifest.doubts.texts)),
             "GPT alone": "" if alone is None else f"{alone:.4f} nats",
@@ -140,12 +140,8 @@ class Overview(Result):
             "model": model_facts(manifest.model),
         }
         if all:
-            known = options_of(ModelConfig)
-            if not manifest.imported:
-                known |= options_of(TrainConfig)
-            for name, option in known.items():
-                value = cut(str(self.options[name]), LONGEST_VALUE)
-                facts[name] = f"{value} · {with_flags(option.help)}"
+            options = vars(manifest.model) if manifest.imported else self.options
+            facts |= {name: cut(str(value), LONGEST_VALUE) for name, value in options.items()}
         return facts
 
     def curves(self) -> Sequence[Line]:
@@ -195,8 +191,8 @@ def _loss_facts(manifest: Manifest) -> str:
     if nats is None:
         return "not evaluated yet"
     loss = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
-    facts = (loss + measured_on(characters, of), compared_with_counting(manifest))
-    return ", ".join(fact for fact in facts if fact)
+    verdict = compared_with_counting(manifest)
+    return loss + measured_on(characters, of) + (f", {verdict}" if verdict else "")
 
 
 def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:

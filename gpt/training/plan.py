@@ -339,8 +339,8 @@ def _complete(plan: Plan) -> Plan:
     model, train = manifest.model, manifest.train
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
-    parts = plan.corpus.split(train.val_fraction, model.block_size)
-    baseline = manifest.baseline or count_baseline(*parts, model.vocab_size)
+    train_ids, val_ids = plan.corpus.split(train.val_fraction, model.block_size)
+    baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
     return replace(plan, manifest=replace(manifest, baseline=baseline))
 
 

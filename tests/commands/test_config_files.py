@@ -95,8 +95,12 @@ def test_a_misspelt_option_names_the_nearest_one(gptx: Gptx, tmp_path: Path) -> 
         ("sample", "config = 'x'", "there is no option 'config'"),
         ("sample", "context = 'x'", "there is no option 'context'"),
         ("sample", "threads = 2", "there is no option 'threads'"),
-        ("sample", "stop = 'x'", "stop: 'x' is not a list of texts"),
-        ("attn", 'checkpoints = "a\\u0000b"', "checkpoints: 'a\\x00b' is not a path"),
+        ("sample", "stop = 'x'", "stop: 'x': Expected array, got str"),
+        (
+            "attn",
+            'checkpoints = "a\\u0000b"',
+            "checkpoints: 'a\\x00b': a file's name has no NUL character",
+        ),
     ],
 )
 def test_config_file_refuses_other_names_and_types(

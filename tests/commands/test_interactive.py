@@ -92,9 +92,9 @@ def test_commands_change_settings_and_print_them(
     [
         ("/tempo 1", "/tempo: no such command"),
         ("/n 3", "/n: no such command"),
-        ("/temperature hot", "/temperature: 'hot' is not a number"),
-        ("/temperature -1", "/temperature: -1 is not a number of 0 or more"),
-        ("/length [1]", "/length: [1] is not a whole number"),
+        ("/temperature hot", "/temperature: 'hot': Expected float, got str"),
+        ("/temperature -1", "/temperature: -1: Expected float >= 0.0"),
+        ("/length [1]", "/length: [1]: Expected int, got array"),
         ("/undo 2", "/undo: takes no value"),
         ("żółw", "U+017C"),
     ],

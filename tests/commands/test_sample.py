@@ -240,7 +240,7 @@ def test_prompts_of_a_file_are_continued_but_for_unreadable_lines(gptx: Gptx, ho
 @pytest.mark.parametrize(
     ("options", "code", "problem"),
     [
-        ("--avoid-copies 0", 2, "--avoid-copies: 0 is not a whole number of 1 or more"),
+        ("--avoid-copies 0", 2, "--avoid-copies: 0: Expected int >= 1"),
         ("--ban ,.!QTabcdefhmnoqrstuwy\\n\\x20", 2, "--ban: "),
         ("--prompts wrong.txt", 3, "wrong.txt: line 2: 'ż' (U+017C"),
         ("--prompts empty.txt", 2, "--prompts: the file has no prompt"),

@@ -56,10 +56,9 @@ def test_an_error_names_every_option_with_a_wrong_value(kind: type) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_has_finite_bounds_and_every_option_has_help(kind: type) -> None:
     for name, option in fields_of(kind).items():
-        limits = option.limits
         if option.type in (int, float):
-            assert limits.ge is not None or limits.gt is not None, name
-            assert limits.le is not None or limits.lt is not None, name
+            assert any((note.ge, note.gt) != (None, None) for note in option.notes), name
+            assert any((note.le, note.lt) != (None, None) for note in option.notes), name
         assert option.help.endswith("."), name
         assert option.help.isprintable(), name
         if option.default is not None:
@@ -69,17 +68,16 @@ def test_every_number_has_finite_bounds_and_every_option_has_help(kind: type) ->
 @pytest.mark.parametrize(
     ("kind", "values", "message"),
     [
-        (ModelOptions, {"n_layer": 0}, "n_layer: 0 is not a whole number in [1, 500]"),
-        (ModelOptions, {"n_head": 0}, "n_head: 0 is not a whole number of 1 or more"),
-        (ModelOptions, {"n_head": 2**63}, "n_head: 9223372036854775808 is too large"),
-        (ModelOptions, {"dropout": 1}, "dropout: 1 is not a number in [0, 1)"),
-        (TrainConfig, {"learning_rate": 0}, "learning_rate: 0 is not a number above 0"),
-        (TrainConfig, {"weight_decay": 1e200}, "weight_decay: 1e+200 is too large"),
-        (RunConfig, {"minutes": 0}, "minutes: 0 is not a number in (0, 100,000,000]"),
-        (RunConfig, {"device": "tpu"}, "device: 'tpu' is not one of auto, cpu, cuda, mps"),
-        (RunConfig, {"data": 3}, "data: 3 is not a path"),
-        (TrainConfig, {"keep_all": 1}, "keep_all: 1 is not true or false"),
-        (TrainConfig, {"split": 1}, "split: 1 is not a text"),
+        (ModelOptions, {"n_layer": 0}, "n_layer: 0: Expected int >= 1"),
+        (ModelOptions, {"n_head": 0}, "n_head: 0: Expected int >= 1"),
+        (ModelOptions, {"dropout": 1}, "dropout: 1: Expected float < 1.0"),
+        (TrainConfig, {"learning_rate": 0}, "learning_rate: 0: Expected float > 0.0"),
+        (TrainConfig, {"weight_decay": 1e200}, "weight_decay: 1e+200: Expected float <= 1e+100"),
+        (RunConfig, {"minutes": 0}, "minutes: 0: Expected float > 0.0"),
+        (RunConfig, {"device": "tpu"}, "device: 'tpu': Expected one of auto, cpu, cuda, mps"),
+        (RunConfig, {"data": 3}, "data: 3: expected str, bytes or os.PathLike object, not int"),
+        (TrainConfig, {"keep_all": 1}, "keep_all: 1: Expected bool, got int"),
+        (TrainConfig, {"split": 1}, "split: 1: Expected str, got int"),
     ],
 )
 def test_an_error_says_what_the_option_takes(
@@ -130,7 +128,7 @@ def test_a_method_takes_the_fields_of_a_class() -> None:
     )
     assert "seed: Optional[int] = None, " in shown
     assert "    temperature: Divides the logits" in str(Writer.write.__doc__)
-    with pytest.raises(ConfigError, match=r"^n: 0 is not"):
+    with pytest.raises(ConfigError, match=r"^n: 0: Expected"):
         Writer().write("ab", n=0)
 
 
@@ -162,5 +160,5 @@ def test_a_signature_shows_the_defaults_of_the_class(method: Any, kind: type) ->
 
 def test_one_text_is_no_list_of_texts() -> None:
     for wrong in ("ab", [1]):
-        with pytest.raises(ConfigError, match=r"^stop: .* is not a list of texts$"):
+        with pytest.raises(ConfigError, match=r"^stop: .*: Expected "):
             SampleCall(stop=wrong)  # type: ignore[arg-type]
