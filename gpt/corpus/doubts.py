@@ -87,14 +87,14 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     hashes = _hashes(windows)
     table = np.zeros(2**TABLE_BITS, bool)
     table[hashes >> np.uint64(64 - TABLE_BITS)] = True
-    blocks, places, found = [], [], 0  # blocks of the other text that are likely in `text`
+    blocks, places, count = [], [], 0  # blocks of the other text that are likely in `text`
     for first in range(0, len(other), AT_ONCE):
         part = other[first : first + AT_ONCE]
         of_part = _hashes(part[: len(part) // BLOCK * BLOCK].reshape(-1, BLOCK)[::every])
-        likely = np.flatnonzero(table[of_part >> np.uint64(64 - TABLE_BITS)])[: MOST - found]
+        likely = np.flatnonzero(table[of_part >> np.uint64(64 - TABLE_BITS)])[: MOST - count]
         blocks.append(of_part[likely])
         places.append(first + likely * every * BLOCK)
-        found += len(likely)
+        count += len(likely)
         release_pages(other)
     order = np.concatenate(blocks).argsort(kind="stable")
     block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]

@@ -27,7 +27,7 @@ from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import windows_at_once
 from gpt.show.result import Arrays, Result, read_only
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted, layers_and_heads
+from gpt.words import counted
 
 #: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
@@ -335,10 +335,6 @@ class Weights(Arrays):
 
     def to_numpy(self) -> dict[str, Array]:
         return {name: self[name] for name in self}
-
-    def __repr__(self) -> str:
-        names = ", ".join(self)
-        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {names}>"
 
 
 def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:

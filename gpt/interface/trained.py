@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Annotated, Any, SupportsIndex
 
 from msgspec import Meta
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gpt.reading.probe import Device
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.score import Evaluation
-    from gpt.reading.writing import Novelty, Passages, Sample
+    from gpt.reading.writing import Novelty, Passages
     from gpt.storage.overview import Curve, Runs
 
 
@@ -70,14 +70,6 @@ class SampleCall(SampleConfig):
     new: Annotated[bool, Meta()] = False
     unknown: OnUnknown = "fold"
     data: str | Path = "data"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneSampleCall(SampleCall):
-    """The arguments for a single text, for type checkers."""
-
-    prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
-    n: Literal[1] = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,18 +233,8 @@ class TrainedGPT:
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
         return Decoders(first)
 
-    if TYPE_CHECKING:
-
-        @overload
-        @takes(OneSampleCall)
-        def sample(self, call: OneSampleCall) -> Sample: ...
-
-        @overload
-        @takes(SampleCall)
-        def sample(self, call: SampleCall) -> Sample | list[Any]: ...
-
     @takes(SampleCall)
-    def sample(self, call: SampleCall) -> Sample | list[Any]:
+    def sample(self, call: SampleCall) -> Any:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
         sample -n` does; for a list of prompts, a list with one of these for each.
 

@@ -189,11 +189,11 @@ def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
-    each, has = STREAM + 8 * positions + 4 * positions * cache, available_memory()
-    if has is not None and n * each > has:
+    stream, has = STREAM + 8 * positions + 4 * positions * cache, available_memory()
+    if has is not None and n * stream > has:
         raise OutOfMemory(
-            f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, "
-            f"{has / 2**30:,.1f} GB are free; try -n {max(1, has // (2 * each))}"
+            f"out of memory: {n:,} samples at once need {n * stream / 2**30:,.1f} GB, "
+            f"{has / 2**30:,.1f} GB are free; try -n {max(1, has // (2 * stream))}"
         )
 
 

@@ -21,13 +21,11 @@ from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Reader
-from gpt.show.result import Arrays, Column, Passage, Result, short_number
+from gpt.show.result import Arrays, Passage, Result
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import bits, counted, in_line, label
+from gpt.words import bits, counted
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
-WORST = 10  # surprisals to list
-BEFORE, AFTER = 20, 8  # characters of context to show beside a surprisal
 FULL_COLOUR = 10  # bits of surprisal that have the strongest colour, so a digit is one bit
 
 
@@ -81,9 +79,6 @@ class Surprisals(Arrays):
     characters: str
     places: npt.NDArray[np.int64] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Surprisals of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits>"
-
     @property
     def score(self) -> Score:
         """The mean of the surprisals."""
@@ -108,28 +103,6 @@ class Surprisals(Arrays):
         }
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    @property
-    def worst(self) -> list[dict[str, Any]]:
-        """For people: the characters that surprise most, the likeliest ones in their place, and the
-        text around them.
-        """
-        rows = []
-        for place in np.argsort(-self.nats, kind="stable")[:WORST].tolist():
-            at = place + 1
-            before = in_line(self.text[max(0, at - BEFORE) : at])
-            after = in_line(self.text[at + 1 : at + 1 + AFTER])
-            character = label(self.text[at])
-            row = {
-                "bits": float(bits(self.nats[place])),
-                "at": int(self.positions[place]),
-                "character": character,
-                "expected": label(self.characters[self.likeliest[place]]),
-                "probability": float(self.chances[place]),
-                "around": f"{before}[{character}]{after}",
-            }
-            rows.append(row)
-        return rows
-
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Evaluation(Score, Result):
@@ -143,15 +116,6 @@ class Evaluation(Score, Result):
     about: Mapping[str, Any]
     surprisals: Surprisals | None = None
     to_beat: str = ""
-
-    COLUMNS = (
-        Column("bits", "bits", short_number, right=True),
-        Column("at", "at", "{:,}".format, right=True),
-        Column("character", "character"),
-        Column("expected", "expected"),
-        Column("probability", "with", short_number, right=True),
-        Column("around", "in the text"),
-    )
 
     @property
     def title(self) -> str:
@@ -182,8 +146,8 @@ class Evaluation(Score, Result):
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 
     def shown(self, all: bool = False) -> Sequence[Any]:
-        """The characters that surprise most."""
-        return [] if self.surprisals is None else self.surprisals.worst
+        """None: the passage has the same."""
+        return ()
 
     @property
     def rows(self) -> Sequence[Any]:

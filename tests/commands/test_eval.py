@@ -32,13 +32,12 @@ def test_eval_says_the_loss_in_six_lines(gptx: Gptx) -> None:
     assert "compared" not in gptx("eval", "new.txt").out
 
 
-def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
+def test_eval_colours_every_character(gptx: Gptx) -> None:
     text = Path("corpus.txt").read_text(encoding="utf-8")
     answer = gptx("eval", "corpus.txt", "--chars")
     assert answer.code == 0
     assert "\x1b" not in answer.out
     assert f"\n{text.splitlines()[0]}" in answer.out
-    assert len(re.findall(r"^ *\d*\.\d\d +[\d,]+  \S", answer.out, re.MULTILINE)) == 10
     assert "\x1b[" in gptx("eval", "corpus.txt", "--chars", "--color", "always").out
     record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
     bits = [row["bits"] for row in record["rows"]]
