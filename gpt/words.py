@@ -96,11 +96,6 @@ def bits(nats: Any) -> Any:
     return nats / math.log(2)
 
 
-def measured_on(characters: int, of: int) -> str:
-    """ " (on 20,000 of 111,539)": how many characters of a split were read; "" if all were."""
-    return f" (on {characters:,} of {of:,})" if characters < of else ""
-
-
 def first_few(items: Sequence[str], most: int, joint: str = " ") -> str:
     """The first `most` items, joined; then how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""

@@ -42,6 +42,7 @@ HELP = {
     "/new": "begins an empty text",
     "/show": "shows the whole text",
     "/save [FILE]": "adds it to a file: FILE, that of the last /save, or sample.txt",
+    "/novelty": "shows the longest passage of what the model wrote that it has copied",
     "/stop [TEXT]": "ends every turn before this text; none: never",
     "/length 100": f"changes a setting: {', '.join(SETTINGS)}; none removes a filter",
     "/help": "shows this",
@@ -157,6 +158,13 @@ class Session:
                 console.stream([self.text])
             case "save":
                 self._save(value.strip())
+            case "novelty":
+                ends = [*(turn.before for turn in self.turns[1:]), self.text]
+                turns = zip(self.turns, ends, strict=True)
+                written = [end[len(turn.start) :] for turn, end in turns]
+                refuse_if(not any(written), "the model has written nothing yet")
+                novelties = self.model.novelty(written, data=self.data)
+                console.say(str(max(novelties, key=lambda novelty: len(novelty.longest))))
             case "help":
                 for typed, what in HELP.items():
                     console.say(f"{typed}: {what}")

@@ -7,9 +7,7 @@ finds the longest copy exactly, but hashes the whole training text first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +16,7 @@ from blake3 import blake3
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
 from gpt.corpus.formats import separator_of
-from gpt.storage.manifest import Doubts, Manifest, TrainedText
+from gpt.storage.manifest import Doubts, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 
 #: Share of the validation text that may stand in the training text, unsaid; manuals and programs
@@ -45,30 +43,22 @@ TABLE_BITS = 22
 #: validation text that are searched for), and at one start.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
-#: Texts that a run has learned, each as its vocabulary and ids.
-Learned: TypeAlias = Sequence[tuple[Vocabulary, Ids]]
 Hashes = npt.NDArray[np.uint64]
 
 
-def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
-    """Whether a whole text is one of those that a run was trained and validated on."""
+def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
+    """The largest share of a text's known characters that is in a text on which the run named `run`
+    or one of its parent runs was trained, if `data` has it; 1 for a whole text of theirs.
+    """
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return digest in {learned.digest for learned in of}
-
-
-def learned_texts(manifest: Manifest, data: Path) -> Learned:
-    """The texts in `data` on which a run and its parent runs were trained."""
-    learned = []
-    for text in manifest.parent.texts if manifest.parent else ():
-        for corpus in find_encodings(data, text.digest):
-            learned.append((corpus.vocabulary, corpus.parts(text.val_fraction)[0]))
+    if digest in {learned.digest for learned in manifest.texts(run)}:
+        return 1.0
+    learned = list[tuple[Vocabulary, Ids]]()
+    for parent in manifest.parent.texts if manifest.parent else ():
+        for corpus in find_encodings(data, parent.digest):
+            learned.append((corpus.vocabulary, corpus.parts(parent.val_fraction)[0]))
     if own := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
         learned.append((own.vocabulary, own.parts(manifest.train.val_fraction)[0]))
-    return learned
-
-
-def share_learned(text: str, learned: Learned) -> float:
-    """The largest share of a text's known characters that is in one of these texts."""
     return max((copied_share(known.encode(text, "skip"), ids) for known, ids in learned), default=0)
 
 

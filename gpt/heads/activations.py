@@ -305,22 +305,22 @@ class Weights(Arrays):
         return cls(config, views)
 
     def __getitem__(self, key: WeightKey) -> Array:
-        entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
-        name, layer, head = (*entries, None, None)[:3]
+        name, *place = key if isinstance(key, tuple) else (key,)
         if name not in self.views:
             raise ValueError(f"{name!r} is not one of {', '.join(self)}")
         arrays: Sequence[Array] = self.views[name]
-        layered = not _WHOLE.fullmatch(name)
-        if len(entries) > 3 or (layer is not None and not layered):
-            allowed = f"({name!r}, layer, head)" if layered else f"{name!r}: it has no layers"
-            raise ValueError(f"{key!r}: expected {allowed}")
+        axes = ["layers", "heads"] if _OF_HEADS.fullmatch(name) else ["layers"]
+        if _WHOLE.fullmatch(name):
+            axes = []
+        if len(place) > len(axes):
+            raise ValueError(
+                f"{key!r}: {name} has {' and '.join(axes) or 'neither layers nor heads'}"
+            )
+        layer, head, *_ = *place, None, None
         if head is not None:
-            if not _OF_HEADS.fullmatch(name):
-                use = f"({name!r}, layer)" if layered else repr(name)
-                raise ValueError(f"{key!r}: {name} has no heads; use {use}")
             number = check_number("head", head, self.config.n_head)
             arrays = [array[number] for array in arrays]
-        if not layered:
+        if not axes:
             return arrays[0]
         if layer is not None:
             return arrays[check_number("layer", layer, len(arrays))]

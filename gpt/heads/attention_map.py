@@ -188,9 +188,7 @@ class AttentionMap(Arrays, Result):
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
         selection = select(self, str(layer), str(head), stage)
         data = selection.to_bytes(form, self.model.stored.origin if self.model else {})
-        with files.storage_errors(f"write {target}"):
-            target.write_bytes(data)
-        return target
+        return files.save(target, data)
 
 
 @dataclass(frozen=True, repr=False)

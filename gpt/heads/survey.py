@@ -227,10 +227,7 @@ class Survey(Arrays, Result):
         StorageError.
         """
         target = Path(path)
-        data = self.figure(named_form(target, get_args(FigureForm)))
-        with files.storage_errors(f"write {target}"):
-            target.write_bytes(data)
-        return target
+        return files.save(target, self.figure(named_form(target, get_args(FigureForm))))
 
     def figure(self, form: str) -> bytes:
         """The figure as a file's content. form: svg, pdf or png. Raises ConfigError."""

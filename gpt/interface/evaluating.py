@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from gpt.corpus.corpus import splits_of_run
-from gpt.corpus.doubts import is_whole_text, learned_texts, share_learned
+from gpt.corpus.doubts import share_learned
 from gpt.reading.score import Evaluation, character_surprisals, score
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import compared_with_counting, counting_record
@@ -29,7 +29,9 @@ def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
     """Raises TextError."""
     reading = model.vocabulary.read(text, call.unknown)
     reading = known_text(model.vocabulary, reading, call.name)
-    share = _share_learned(model, text, Path(call.data))
+    manifest, share = model.recorded, 0.0
+    if manifest is not None:
+        share = share_learned(text, model.name, manifest, Path(call.data))
     if share:
         part = call.name if share == 1 else f"{math.ceil(100 * share)}% of {call.name}"
         log_note(
@@ -68,16 +70,6 @@ def evaluate_split(model: TrainedGPT, call: EvalCall) -> Evaluation:
         name = f"the first {most:,} characters of the {name}"
     facts = {"scored": name, "split": "validation"}
     return _evaluate(model, ids, facts, call.chars, manifest=manifest)
-
-
-def _share_learned(model: TrainedGPT, text: str, data: Path) -> float:
-    """The share of a text that the model has learned."""
-    manifest = model.recorded
-    if manifest is None:
-        return 0.0
-    if is_whole_text(text, manifest.texts(model.name)):
-        return 1.0
-    return share_learned(text, learned_texts(manifest, data))
 
 
 def _evaluate(

@@ -494,10 +494,7 @@ class TrainedGPT:
         """
         from gpt.page.live import live_page
 
-        page = live_page(self, text).encode()
-        with files.storage_errors(f"write {path}"):
-            Path(path).write_bytes(page)
-        return Path(path)
+        return files.save(Path(path), live_page(self, text).encode())
 
 
 def load(

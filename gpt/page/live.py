@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from gpt import __version__
 from gpt.config import ModelConfig
+from gpt.corpus.sources import TIMES
 from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure
 from gpt.heads.survey import mean_contexts, spread_windows
@@ -47,6 +48,7 @@ SCHEMA = 1
 EXACT = 8_000_000  # bytes of a file with float32 weights
 LIMIT = 24_000_000  # bytes of the weights of any model, before they become text
 EXAMPLE = 24  # characters of a text that nobody gave
+LENGTH = 8  # of a word of `repeats` that is easy to read
 STORED = {
     32: "The weights in this file are float32, as trained.",
     16: "The weights in this file are rounded to float16, so its numbers differ slightly from "
@@ -71,7 +73,7 @@ def live_page(
             f"the model is too large for a page: {parameters:,} parameters need more than "
             f"{LIMIT / 1e6:.0f} MB; write SVG, PNG or NPZ, such as: gptx attn -o heads.svg"
         )
-    text = stored.example(EXAMPLE) if text is None else model.known_text(text)
+    text = _example(model) if text is None else model.known_text(text)
     ids = vocabulary.encode(stored.excerpt)
     survey = model.heads(ids, name=model.excerpt_name, ablate=None)
     data = {
@@ -110,11 +112,32 @@ def _measure(measure: Measure) -> dict[str, Any]:
     return record
 
 
+def _sources(model: TrainedGPT) -> tuple[str, ...]:
+    """The sources of the model's corpus; none for a model file without its run."""
+    return tuple(model.recorded.corpus.sources) if model.recorded else ()
+
+
 def _about(model: TrainedGPT) -> str:
     """Where the model comes from, for someone who was sent the file: no folders."""
-    sources = model.recorded.corpus.sources[:2] if model.recorded else ()
-    names = ", ".join(Path(source).name for source in sources)
+    names = ", ".join(Path(source).name for source in _sources(model)[:2])
     return f"The model {model.stored.name}" + (f" was trained on {names}." if names else ".")
+
+
+def _example(model: TrainedGPT) -> str:
+    """A line of the validation split; of the corpus `repeats`, a word and its repetition without
+    the end, so that a head that copies has something to do.
+    """
+    if _sources(model) != ("repeats",):
+        return model.stored.example(EXAMPLE)
+
+    def unfit(word: str) -> tuple[bool, bool, int]:
+        """A letter that stands in the word twice has two letters after it."""
+        return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
+
+    lines = model.stored.excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
+    words = [line[: -(-len(line) // TIMES)] for line in lines]  # with the space after it, if any
+    word = min(words, key=unfit)
+    return word + word[:-2]
 
 
 def page_html(title: str, data: Mapping[str, Any]) -> str:

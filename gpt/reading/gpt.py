@@ -222,10 +222,6 @@ class Stages(Arrays):
     resid_mid: Array
     resid_post: Array
 
-    def __repr__(self) -> str:
-        heads, length, size = self.q.shape
-        return f"<Stages of one layer: {length} characters, {heads} heads × {size}>"
-
 
 class Reader:
     """A GPT's parameters and its forward pass."""

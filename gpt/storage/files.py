@@ -123,6 +123,13 @@ def sweep(folder: Path, age: float = STALE) -> None:
                 discard(path)
 
 
+def save(path: Path, data: bytes) -> Path:
+    """Writes a file that a user has named, and returns its path. Raises StorageError."""
+    with storage_errors(f"write {path}"):
+        path.write_bytes(data)
+    return path
+
+
 def append(path: Path, data: bytes) -> None:
     """Adds bytes to a file and flushes it to the disk. Raises OSError."""
     with _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:

@@ -30,7 +30,6 @@ from gpt.words import (
     duration,
     first_few,
     layers_and_heads,
-    measured_on,
     millions,
     quoted,
 )
@@ -191,8 +190,10 @@ def _loss_facts(manifest: Manifest) -> str:
     if nats is None:
         return "not evaluated yet"
     loss = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
+    if characters < of:
+        loss += f" (on {characters:,} of {of:,})"
     verdict = compared_with_counting(manifest)
-    return loss + measured_on(characters, of) + (f", {verdict}" if verdict else "")
+    return f"{loss}, {verdict}" if verdict else loss
 
 
 def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:

@@ -220,13 +220,11 @@ class Timing:
             return now.step % train.eval_interval == 0
         # without 1e-9, 0.7 * 10 may be below 7
         earlier, passed = (int(train.evaluations * at + 1e-9) for at in (before, now.progress))
-        return earlier < passed and (now.clock is None or self._can_pause(now.part[0]))
-
-    def _can_pause(self, characters: int) -> bool:
-        """Whether there is time for an evaluation of so many characters, a save and a sample."""
+        if earlier == passed or now.clock is None:
+            return earlier < passed
         working = sum(self.spent.values()) - self.spent["start"]
         pauses = working - self.spent["steps"]
-        return pauses + self._pause(characters) <= PAUSES_SHARE * working
+        return pauses + self._pause(now.part[0]) <= PAUSES_SHARE * working
 
     def affordable(self, characters: int, budget: float) -> int:
         """How many of the split's characters the end reads, of a budget of so many seconds."""
