@@ -115,11 +115,6 @@ class ModelConfig(ModelOptions):
         """The most values that a layer computes for one character: logits, ffn_hidden, or qkv."""
         return max(self.vocab_size, self.ffn_hidden, 3 * self.n_embd)
 
-    @property
-    def uses_dropout(self) -> bool:
-        """Whether training draws random numbers beyond those of the batch."""
-        return max(self.dropout, self.attention_dropout) > 0
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
 

@@ -8,7 +8,7 @@ Tensor names: N windows, L layers, T time, C n_embd, H heads, D head_size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -253,31 +253,23 @@ def survey(
     """(n,) ids of the text named `text` -> every measure over windows of block_size, spread over
     the text.
 
-    Raises TextError if the text is too short.
+    done: gets the share of the ablation that is done. Raises TextError if the text is too short.
     """
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
-    length, H = windows.shape[1] - 1, config.n_head
+    length = windows.shape[1] - 1
     require_room(config, length)
-    # The measures' share of the work: they cost two forward passes over all windows; on average,
-    # the ablation of a head costs half of one.
-    first = 2 / (2 + (config.n_layer * H / 2 if ablation else 0))
-
-    def read() -> Iterator[tuple[Ids, list[Array]]]:  # one at a time, as the stages are large
-        for number, window in enumerate(windows):
-            yield window[:-1], [stages.weights for stages in reader.stages(window[:-1])]
-            done(first * (number + 1) / len(windows))
-
-    measures = measure_heads(read())
+    texts = (  # one at a time, as the stages are large
+        (ids, [stages.weights for stages in reader.stages(ids)]) for ids in windows[:, :-1]
+    )
+    measures = measure_heads(texts)
     words = [n for n, character in enumerate(vocabulary.characters) if character.isalnum()]
     if synthetic := induction(reader, windows[np.isin(windows, words)]):
         after = 1 + [measure.name for measure in measures].index("induction")
         measures.insert(after, synthetic)
     if ablation:
-        measures.append(
-            ablate(reader, windows, ablation, lambda share: done(first + share * (1 - first)))
-        )
-    set_heads = min(H, config.previous_heads)
+        measures.append(ablate(reader, windows, ablation, done))
+    set_heads = min(config.n_head, config.previous_heads)
     return Survey(tuple(measures), len(windows), length, text, set_heads)
 
 

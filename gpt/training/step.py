@@ -275,7 +275,7 @@ class Learner:
         model, config, held = self.model, self.config, self.held
         rank, size, block_size = ranks.rank(), ranks.world_size(), model.config.block_size
         device = next(model.parameters()).device
-        if model.config.uses_dropout:
+        if max(model.config.dropout, model.config.attention_dropout) > 0:
             seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
             torch.manual_seed(int(seeds[-1] >> 1))
         starts = batch_starts(self.text, config, step, block_size, self.separator)
