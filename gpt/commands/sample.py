@@ -85,8 +85,8 @@ def command(
     if output.path:
         console.check_writable(output.path)
     if asked.new:
-        others = text or stops or asked.novelty
-        refuse_if(bool(others), "--new: leave out prompts, --stop and --novelty")
+        unused = bool(text or stops or asked.novelty)
+        refuse_if(unused, "--new: leave out prompts, --stop and --novelty")
         items = item_lines(model, settings, asked.data, output.json)
         written = console.write_lines(items, output.path)
         if written < settings.n:
