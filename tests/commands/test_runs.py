@@ -35,7 +35,7 @@ def test_runs_shows_the_whole_lines_of_a_damaged_log(gptx: Gptx, home: Path) -> 
             path.write_bytes(b"[" * 100_000 + b"\nnull\n" + data)
         answer = gptx("runs", "corpus-1")
         assert answer.code == 0
-        assert "validation · training" in answer.out
+        assert "validation, training" in answer.out
     finally:
         for path, data in zip(logs, whole, strict=True):
             path.write_bytes(data)

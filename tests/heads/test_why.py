@@ -54,7 +54,7 @@ def test_the_likeliest_character_is_explained_unless_another_is_named(trained: T
 def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     found = trained.why("the c", char="a")
     lines = shown(found, 80)
-    assert lines[0].startswith("after “the c” comes 'a' (.")
+    assert lines[0].startswith("after “the c”, 'a' (.")
     assert len(lines) <= 14
     order = np.argsort(-np.abs(found.values))
     names = [row["part"] for row in found.shown()]
@@ -83,7 +83,10 @@ def test_the_title_says_which_character_the_best_head_reads() -> None:
     because = "because L1H2 looks at the 'c' after an earlier 'b'"
     assert found.title == f"after “abcab” comes 'c' (.90) {because}"
     other = replace(found, values=np.array([3.5, 2.5]))
-    assert "mostly because of last character; of the heads, L1H2 adds most: it looks" in other.title
+    assert other.title == "after “abcab” comes 'c' (.90): last character adds most"
+    unlikely = replace(found, probabilities=np.array([0.1]))
+    reads = "the 'c' after an earlier 'b'"
+    assert unlikely.title == f"after “abcab”, 'c' (.10): L1H2 adds most, from {reads}"
 
 
 def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
