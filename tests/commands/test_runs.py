@@ -23,8 +23,7 @@ def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:
     assert "n_layer" not in story
     every = gptx("runs", "corpus-1", "--options").out
     assert every.splitlines()[0] == story.splitlines()[0]
-    for word in ("n_layer", "Transformer blocks."):
-        assert word in every
+    assert "n_layer" in every
 
 
 def test_runs_shows_the_whole_lines_of_a_damaged_log(gptx: Gptx, home: Path) -> None:
