@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from drawn import shown
@@ -11,8 +9,7 @@ from variants import VARIANTS, name_of, random_weights, reader_of
 
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
-from gpt.heads.contributions import Part
-from gpt.heads.next_character import Why, part_name, why
+from gpt.heads.next_character import part_name, why
 from gpt.interface.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 
@@ -63,27 +60,6 @@ def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     assert sum(row["adds"] for row in found.shown()[:-1]) == pytest.approx(found.logit)
     assert len(found.shown(all=True)) == len(order) + 1
     assert "last norm divides by" in "".join(shown(found, all=True))
-
-
-def test_the_title_says_which_character_the_best_head_reads() -> None:
-    parts = (Part("embedding"), Part("head", 1, 2))
-    head = np.array([0.0, 0.5, 2.0, 0.0, 0.0])  # what each character of the text adds
-    found = Why(
-        parts=parts,
-        values=np.array([0.5, 2.5]),
-        sources=(head,),
-        logit=3.0,
-        scale=1.0,
-        characters=("c",),
-        probabilities=np.array([0.9]),
-        same=0.0,
-        checks=(),
-        text="abcab",
-    )
-    because = "because L1H2 looks at the 'c' after an earlier 'b'"
-    assert found.title == f"after “abcab” comes 'c' (.90) {because}"
-    other = replace(found, values=np.array([3.5, 2.5]))
-    assert "mostly because of last character; of the heads, L1H2 adds most: it looks" in other.title
 
 
 def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
