@@ -211,3 +211,8 @@ def cut(text: str, width: int, mark: str = "…") -> str:
         return begin
     fitting = bisect_right(range(len(begin) + 1), width - 1, key=lambda end: cells(begin[:end]))
     return begin[: max(0, fitting - 1)] + mark
+
+
+def text_name(name: str) -> str:
+    """The name of a text, "-" for standard input, as results and files show it."""
+    return "standard input" if name == "-" else printable(name)

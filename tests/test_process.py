@@ -273,7 +273,7 @@ def test_memory_stays_below_the_size_of_a_large_corpus(tmp_path: Path) -> None:
 #: Two signals at once, of which the second one ends the program.
 TOGETHER = """if True:
     import signal
-    from gpt.signals import stop_on_signals
+    from gpt.errors import stop_on_signals
     both = {signal.SIGHUP, signal.SIGTERM}
     with stop_on_signals(print, "SIGINT", "SIGTERM", "SIGHUP"):
         signal.pthread_sigmask(signal.SIG_BLOCK, both)

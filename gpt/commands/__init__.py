@@ -19,7 +19,7 @@ try:
     from importlib import import_module
     from typing import Annotated, Any
 
-    from gpt.signals import leave_on_interrupt, raise_first_interrupt
+    from gpt.errors import leave_on_interrupt, raise_first_interrupt
 
     raise_first_interrupt()  # the modules below take long to load
 

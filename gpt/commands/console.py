@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
-from gpt.words import cells, escape, one_line, printable, to_json
+from gpt.words import cells, escape, one_line, text_name, to_json
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -56,11 +56,6 @@ def library_notes() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def text_name(name: str) -> str:
-    """The name of a text, "-" for standard input, as results and files show it."""
-    return "standard input" if name == "-" else printable(name)
 
 
 def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
@@ -203,7 +198,8 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
             data += file.read()
     except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
         reason = getattr(error, "strerror", None) or error
-        raise TextError(f"cannot read {path}: {reason}") from None
+        advice = "; a text itself goes through a pipe, to -" if " " in path else ""
+        raise TextError(f"cannot read {path}: {reason}{advice}") from None
     text, codec = formats.decode_text(data, path, encoding)
     if codec != formats.UTF_8:
         say(f"note: {text_name(path)}: read as {codec.upper()}")

@@ -12,6 +12,7 @@ from gpt.commands.options import argument
 from gpt.commands.shared import DeviceOptions, DrawingOptions
 from gpt.config import EvalConfig
 from gpt.config.train import Data
+from gpt.words import text_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
         text,
         chars=asked.chars,
         unknown=reading.unknown,
-        name=console.text_name(asked.file or ""),
+        name=text_name(asked.file or ""),
         data=asked.data,
     )
     output.write_result(evaluation, model.origin)

@@ -12,6 +12,7 @@ from gpt.commands.shared import DeviceOptions, DrawingOptions, note_on_counting
 from gpt.config import HeadsConfig
 from gpt.config.fields import option
 from gpt.config.train import Data
+from gpt.words import text_name
 
 if TYPE_CHECKING:
     from gpt.vocabulary import Ids
@@ -50,7 +51,7 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
         text, name = model.default_text(asked.data)
     else:
         text = console.read_text(asked.file, encoding=reading.encoding)
-        text, name = model.known_text(text, reading.unknown), console.text_name(asked.file)
+        text, name = model.known_text(text, reading.unknown), text_name(asked.file)
     with console.progress_bar("measuring") as done:
         survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
     if form in ("text", "json"):

@@ -20,8 +20,7 @@ from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
 from gpt.config.model import seed_of
 from gpt.config.train import unescaped
-from gpt.errors import ConfigError, GptxError
-from gpt.signals import raise_first_interrupt, stop_on_signals
+from gpt.errors import ConfigError, GptxError, raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
 from gpt.words import words_meet
 

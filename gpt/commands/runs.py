@@ -40,7 +40,9 @@ def command(asked: RunsOptions) -> None:
     if asked.use is not None:
         refuse_if(asked.name is not None, "--use: takes one name, and shows no run")
         pin_run(asked.checkpoints, asked.use)
-        console.say(f"every command takes {find_run(asked.checkpoints).name}; --run takes another")
+        newest = "the newest run again, now " if asked.use == "newest" else ""
+        name = find_run(asked.checkpoints).name
+        console.say(f"every command takes {newest}{name}; --run takes another")
         return
     if asked.name is not None:
         run = find_run(asked.checkpoints, asked.name)

@@ -228,6 +228,8 @@ def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | Non
     source = next(iter(sources.values()), None)
     if isinstance(source, Path) or source == "-":
         return console.read_text(str(source), encoding=encoding)
+    if source is not None and os.path.isfile(source):
+        console.say(f"note: the text is “{source}” itself; --file reads the file")
     return None if source is None else unescaped(source)
 
 

@@ -32,6 +32,7 @@ from gpt.words import NAMED, counted, in_line, label, quoted
 END = 40  # characters from the end of a text that a title quotes
 SHOWN = 8  # characters in the short form
 PARTS = 5  # parts in the short form
+LIKELY = 0.5  # a character with this probability comes next
 MOST_SOURCES = 3  # characters that a row names in the long form
 SUMS = ("head", "ffn")  # parts that are sums themselves
 KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
@@ -247,19 +248,21 @@ class Why(Arrays, Result):
 
     @property
     def title(self) -> str:
-        """What follows, and which part adds most to it."""
+        """What follows, and which part of the model decides it most."""
         pairs = zip(self.characters, self.probabilities.tolist(), strict=True)
         chances = [f"{quoted(name)} ({short_number(chance)})" for name, chance in pairs]
-        begin = f"{quoted_end(self.text)} comes {' rather than '.join(chances)}"
-        best = int(self.values.argmax())
-        heads = [n for n, part in enumerate(self.parts) if part.kind == "head"]
-        head = max(heads, key=lambda n: self.values[n])
-        looks = f"looks at {self._described(int(self._sources(head).argmax()))}"
-        name = part_name(self.parts[head])
-        if head == best:
-            return f"{begin} because {name} {looks}"
-        most = part_name(self.parts[best])
-        return f"{begin}, mostly because of {most}; of the heads, {name} adds most: it {looks}"
+        comes = " comes" if self.probabilities[0] >= LIKELY else ","
+        begin = f"{quoted_end(self.text)}{comes} {' rather than '.join(chances)}"
+        sign = -1 if len(self.characters) == 2 and self.logit < 0 else 1
+        best = int((sign * self.values).argmax())
+        name = part_name(self.parts[best])
+        reads = ""
+        if self.parts[best].kind == "head":
+            reads = self._described(int((sign * self._sources(best)).argmax()))
+        if reads and self.probabilities[0] >= LIKELY:
+            return f"{begin} because {name} looks at {reads}"
+        verb = "adds" if sign > 0 else "subtracts"
+        return f"{begin}: {name} {verb} most" + (f", from {reads}" if reads else "")
 
     def shown(self, all: bool = False) -> list[dict[str, Any]]:
         """The parts that add or subtract most, the others together, and the sum."""

@@ -126,7 +126,7 @@ class Survey(Arrays, Result):
             "looks_at": job(name),
             "weight": float(values[measure][place]) if name else None,
             "rise": float(values["ablation"][place]) if "ablation" in values else None,
-            "began": self._began(place),
+            "began": "(induction)" if name == "induction" else self._began(place),
         }
 
     def _began(self, place: tuple[int, int]) -> str:
@@ -187,6 +187,8 @@ class Survey(Arrays, Result):
         parts = [f"{counted(self.windows, 'window')} of {self.text}"]
         if "ablation" in self.to_numpy():
             parts.append("loss in nats")
+        if any(map(self._began, self.ranking())):
+            parts.append("began so: by gptx's first weights")
         if not all:
             see = f"see one: gptx attn TEXT --layer {layer} --head {head}"
             parts += [see, "errors, measures: --all"]

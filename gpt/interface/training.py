@@ -48,9 +48,8 @@ from gpt.corpus.sources import Progress, Texts, no_progress
 from gpt.counting.baseline import count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import let_threads_sleep, resolve_device
-from gpt.errors import ConfigError, TextError
+from gpt.errors import ConfigError, TextError, stop_on_signals
 from gpt.interface.trained import TrainedGPT, find_model, load, read_checkpoint
-from gpt.signals import stop_on_signals
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest, Parent, TrainedText
 from gpt.storage.model_file import StoredModel

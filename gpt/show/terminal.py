@@ -342,7 +342,7 @@ def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
             Text(screen.line(line.name), COLOURS[number % len(COLOURS)])
             for number, line in enumerate(lines)
         ]
-        drawn.append(Padding(Text(screen.line(" · ")).join(legend), (0, 0, 0, gutter)))
+        drawn.append(Padding(Text(", ").join(legend), (0, 0, 0, gutter)))
     return drawn
 
 

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
 from gpt.vocabulary import Vocabulary
+from gpt.words import text_name
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class CorpusId:
     sources: tuple[str, ...]
     boundary: int | None = None
     order: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its files without their folders, as people read them."""
+        return [os.path.basename(text_name(source)) for source in self.sources]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ how good a loss is beside counting n-grams.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -226,7 +225,7 @@ def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = 
     kinds = f"{config.vocab_size:,} {'in the vocabulary' if parent else 'different'}"
     if not corpus.sources:
         return f"not known, {kinds} characters"
-    return f"{first_few(corpus.sources, 3, ', ')}: {corpus.characters:,} characters, {kinds}"
+    return f"{first_few(corpus.names, 3, ', ')}: {corpus.characters:,} characters, {kinds}"
 
 
 def parent_facts(parent: Parent | None) -> str:
@@ -291,14 +290,13 @@ class Runs(Result):
             with suppress(OSError):  # the run may be gone by now
                 seconds = (run.path / step_folder(manifest.step)).stat().st_mtime
                 saved = f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
-            texts = [os.path.basename(name) for name in manifest.corpus.sources]
             row = {
                 "run": run.name + mark,
                 "saved": saved,
                 "trained": "imported" if manifest.imported else duration(manifest.elapsed),
                 "loss": run.loss,
                 "counting": manifest.baseline.nats if manifest.baseline else None,
-                "text": cut(first_few(texts, 3, ", "), LONGEST_NAMES),
+                "text": cut(first_few(manifest.corpus.names, 3, ", "), LONGEST_NAMES),
             }
             rows.append(row)
         return rows

@@ -46,7 +46,7 @@ Facts = dict[str, str | list[str]]
 def plan_card(plan: Plan) -> Facts:
     """The plan in four lines: text, model, time, and the loss to reach."""
     manifest, model = plan.manifest, plan.manifest.model
-    sources = first_few([os.path.basename(name) for name in manifest.corpus.sources], 2, ", ")
+    sources = first_few(manifest.corpus.names, 2, ", ")
     text = f"{sources} · {manifest.corpus.characters:,} characters, {model.vocab_size:,} different"
     shape = f"a GPT of {layers_and_heads(model.n_layer, model.n_head)}"
     if model.counting:
@@ -197,8 +197,8 @@ def _losses(manifest: Manifest) -> list[str]:
         better = "better" if nats < goal else "not better"
         lines = [f"loss {nats:.3f}, {better} than counting ({goal:.3f})"]
     else:
-        read = f"on {characters:,} of {of:,} validation characters"
-        lines = [f"loss {nats:.3f} {read}; counting {goal:.3f} on {baseline.scored:,}"]
+        measured = f"on {characters:,} of {of:,} validation characters"
+        lines = [f"loss {nats:.3f} {measured}; counting {goal:.3f} on {baseline.scored:,}"]
         goal += UNSURE
     if alone is not None:
         lines.append(f"the GPT alone {alone:.3f}")
@@ -206,6 +206,8 @@ def _losses(manifest: Manifest) -> list[str]:
             lines[1] += ", not yet better than counting"
     if (nats if alone is None else alone) >= goal:
         lines[-1] += ": train longer, or on more text"
+    if characters > (read := manifest.part[0]):
+        lines.append(f"the losses above are of {read:,} of these characters")
     return lines
 
 

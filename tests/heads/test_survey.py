@@ -47,7 +47,8 @@ def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(heads: Survey) 
     began = replace(heads, set_heads=4)
     rows = {row["head"]: row["began"] for row in began.shown()}
     assert rows["L0H0"] == "began so"
-    assert rows["L1H0"] == ""
+    assert rows["L1H0"] == "(induction)"
+    assert "began so: by gptx's first weights" in began.sentence()
     assert not any(row["began"] == "began so" for row in heads.shown())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drawn import shown
@@ -9,7 +11,8 @@ from variants import VARIANTS, name_of, random_weights, reader_of
 
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
-from gpt.heads.next_character import part_name, why
+from gpt.heads.contributions import Part
+from gpt.heads.next_character import Why, part_name, why
 from gpt.interface.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 
@@ -51,7 +54,7 @@ def test_the_likeliest_character_is_explained_unless_another_is_named(trained: T
 def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     found = trained.why("the c", char="a")
     lines = shown(found, 80)
-    assert lines[0].startswith("after “the c” comes 'a' (.")
+    assert lines[0].startswith("after “the c”, 'a' (.")
     assert len(lines) <= 14
     order = np.argsort(-np.abs(found.values))
     names = [row["part"] for row in found.shown()]
@@ -60,6 +63,30 @@ def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     assert sum(row["adds"] for row in found.shown()[:-1]) == pytest.approx(found.logit)
     assert len(found.shown(all=True)) == len(order) + 1
     assert "last norm divides by" in "".join(shown(found, all=True))
+
+
+def test_the_title_says_which_character_the_best_head_reads() -> None:
+    parts = (Part("embedding"), Part("head", 1, 2))
+    head = np.array([0.0, 0.5, 2.0, 0.0, 0.0])  # what each character of the text adds
+    found = Why(
+        parts=parts,
+        values=np.array([0.5, 2.5]),
+        sources=(head,),
+        logit=3.0,
+        scale=1.0,
+        characters=("c",),
+        probabilities=np.array([0.9]),
+        same=0.0,
+        checks=(),
+        text="abcab",
+    )
+    because = "because L1H2 looks at the 'c' after an earlier 'b'"
+    assert found.title == f"after “abcab” comes 'c' (.90) {because}"
+    other = replace(found, values=np.array([3.5, 2.5]))
+    assert other.title == "after “abcab” comes 'c' (.90): last character adds most"
+    unlikely = replace(found, probabilities=np.array([0.1]))
+    reads = "the 'c' after an earlier 'b'"
+    assert unlikely.title == f"after “abcab”, 'c' (.10): L1H2 adds most, from {reads}"
 
 
 def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(

@@ -94,7 +94,7 @@ two lines  one
       │                                                  ·t········t·
 1.300 │                                                              ······t
        0                               step                              400
-       val · train
+       val, train
 
 To be⏎
 159903

@@ -70,12 +70,10 @@ def test_a_folder_and_its_files_are_flushed_before_renaming(
     assert tree(tmp_path) == before
 
 
-def test_appended_bytes_are_flushed_if_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files.append(tmp_path / "log", b"one\n", flush=False)
+def test_appended_bytes_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.append(tmp_path / "log", b"one\n")
     events = journal(monkeypatch)
-    files.append(tmp_path / "log", b"two\n", flush=True)
+    files.append(tmp_path / "log", b"two\n")
     assert tree(tmp_path) == {"log": b"one\ntwo\n"}
     assert events == [("flush", os.stat(tmp_path / "log").st_ino)]
 
