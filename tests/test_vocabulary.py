@@ -151,6 +151,8 @@ def test_an_unknown_letter_is_one_character_composed_or_decomposed() -> None:
         with pytest.raises(TextError, match=r"^'Ő' \(U\+0150 .*\) at position 0 is not"):
             vocabulary.encode(text, "fold")
         assert vocabulary.decode(vocabulary.encode(text, "skip")) == " s"
+    with pytest.raises(TextError, match=r"'s' .* at position 2 is not"):
+        Vocabulary("Ő").encode("O\u030bs", "fold")
     with pytest.raises(TextError, match=r"COMBINING DOUBLE ACUTE ACCENT.* at position 1 "):
         vocabulary.encode("O\u030b s", "error")
 

@@ -163,7 +163,7 @@ def test_the_command_writes_the_page_or_refuses_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = ("--checkpoints", str(run.path.parent))
-    assert "page: live.html, 0." in gptx("live", "the cat", *place).err
+    assert ": live.html, 0." in gptx("live", "the cat", *place).err
     assert payload_of(Path("live.html").read_text("utf-8"))["text"] == "the cat"
     assert gptx("live", "-o", "-", *place).out.startswith("<!doctype html>")
     Path("live.html").write_text("mine")
