@@ -39,7 +39,9 @@ class SampleOptions(Options):
 class SampleOutput(OutputOptions):
     """Where to write the texts."""
 
-    output: Annotated[Path | None, option("File for the texts; with -i, for /save.")] = None
+    output: Annotated[
+        Path | None, option("File for the texts, which replace it; with -i, for /save.")
+    ] = None
 
 
 def command(
@@ -83,7 +85,8 @@ def command(
     if output.path:
         console.check_writable(output.path)
     if asked.new:
-        refuse_if(bool(text or stops), "--new: writes whole items; leave out prompts and --stop")
+        unused = bool(text or stops or asked.novelty)
+        refuse_if(unused, "--new: leave out prompts, --stop and --novelty")
         items = item_lines(model, settings, asked.data, output.json)
         written = console.write_lines(items, output.path)
         if written < settings.n:

@@ -449,7 +449,7 @@ def batch_starts(
     ids: Ids, train: TrainConfig, step: int, block_size: int, separator: Ids | None = None
 ) -> npt.NDArray[np.int64]:
     """(B,) where a batch's windows begin in a text. separator (n,): the ids between two items, if
-    windows are to begin at items.
+    windows are to begin with it.
 
     A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
     any step's batch can be computed without the batches before it.
@@ -484,8 +484,9 @@ def _epoch(
 def _begin_at_items(
     starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
 ) -> npt.NDArray[np.int64]:
-    """(B,) starts of windows, each moved to the next item, if one begins within a window's length:
-    long items are read as a whole.
+    """(B,) starts of windows, each moved to the next separator, if one begins within a window's
+    length: long items are read as a whole. With the separator in the window, the model learns how
+    items begin.
     """
     near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
     width = block_size - len(separator) + 1
@@ -494,7 +495,7 @@ def _begin_at_items(
     ends = np.ones((len(starts), width), bool)
     for place, token in enumerate(separator):
         ends &= near[:, place : place + width] == token
-    moved = starts + ends.argmax(axis=1) + len(separator)
+    moved = starts + ends.argmax(axis=1)
     fits = ends.any(axis=1) & (moved < len(ids) - block_size)
     return np.where(fits, moved, starts)
 

@@ -295,9 +295,9 @@ class TrainedGPT:
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        known, start = self.known_text(prompt, unknown), self.separator
-        if start:
-            stop = stop or (start,)
+        known, separator = self.known_text(prompt, unknown), self.separator
+        if separator:
+            stop = stop or (separator,)
         require_memory(self.config, config.n, len(prompt) + config.length)
         copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
         decoding = self.decoders.lend_decoder()
@@ -309,7 +309,7 @@ class TrainedGPT:
             stops=stop,
             mixture=self.mixture,
             copies=copies,
-            start=start,
+            start="" if known.startswith(separator) else separator,
         )
 
     def _copies(self, most: int, data: Path) -> Passages:

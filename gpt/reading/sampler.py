@@ -333,9 +333,10 @@ class Samples(Iterator[list[str]]):
     """The new text of each of the config.n samples, step by step ("" for a stopped one).
 
     decoding: lends a decoder until the samples are complete or dropped. copies: what they must not
-    have; they are then written one after the other. start: what stands before an empty prompt; "":
-    the start_character. seed: the one that they use. Raises TextError for a prompt with an unknown
-    character, ValueError if one of `stops` is empty, ConfigError if all characters are banned.
+    have; they are then written one after the other. start: what stands before the prompt; without
+    it, the start_character stands before an empty one. seed: the one that they use. Raises
+    TextError for a prompt with an unknown character, ValueError if one of `stops` is empty,
+    ConfigError if all characters are banned.
     """
 
     def __init__(
@@ -356,7 +357,7 @@ class Samples(Iterator[list[str]]):
         require(
             len(banned) < len(vocabulary), "ban", "these are all characters that the model knows"
         )
-        ids = vocabulary.encode(prompt or start or start_character(vocabulary))
+        ids = vocabulary.encode(start + prompt or start_character(vocabulary))
         self.prompt, self.seed = prompt, seed_of(config)
         config = replace(config, seed=self.seed)
         self._filters = [StopFilter(stops, config.keep_stop) for _ in range(config.n)]

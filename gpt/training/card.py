@@ -47,7 +47,8 @@ def plan_card(plan: Plan) -> Facts:
     """The plan in four lines: text, model, time, and the loss to reach."""
     manifest, model = plan.manifest, plan.manifest.model
     sources = first_few(manifest.corpus.names, 2, ", ")
-    text = f"{sources} · {manifest.corpus.characters:,} characters, {model.vocab_size:,} different"
+    kinds = "different" if manifest.parent is None else "in the vocabulary"
+    text = f"{sources} · {manifest.corpus.characters:,} characters, {model.vocab_size:,} {kinds}"
     shape = f"a GPT of {layers_and_heads(model.n_layer, model.n_head)}"
     if model.counting:
         shape += ", helped by counted letter sequences"
@@ -165,8 +166,10 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     elif reason != "finished":
         ended, time = "stopped", f"after step {manifest.step:,}, {time}"
         commands.append(resume)
-    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
+    elif ends_by_text(manifest):
         time += ", as more epochs would learn the text by heart"
+    elif manifest.since_best > 1:
+        time += f", no lower loss since step {manifest.best_step:,}"
     else:
         commands.append(f"{resume} --minutes 10")
     losses = _losses(manifest)
@@ -176,6 +179,11 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
         "saved": str(run.path),
         "next": commands,
     }
+
+
+def ends_by_text(manifest: Manifest) -> bool:
+    """Whether the epochs end the training, and not the time budget."""
+    return manifest.clock is not None and manifest.step >= manifest.train.steps
 
 
 def _small(manifest: Manifest) -> Facts:
@@ -205,7 +213,8 @@ def _losses(manifest: Manifest) -> list[str]:
         if alone >= goal:
             lines[1] += ", not yet better than counting"
     if (nats if alone is None else alone) >= goal:
-        lines[-1] += ": train longer, or on more text"
+        longer = "" if ends_by_text(manifest) or manifest.since_best > 1 else "longer, or "
+        lines[-1] += f": train {longer}on more text"
     if characters > (read := manifest.part[0]):
         lines.append(f"the losses above are of {read:,} of these characters")
     return lines

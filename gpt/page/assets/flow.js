@@ -109,7 +109,7 @@ function makeTile(app, at, flip) {
   const name = app.data.kinds?.[at.layer]?.[at.head];
   const title = `layer ${at.layer}, head ${at.head}${name ? `: ${name}` : ""}`;
   const picture = make("div", { class: "picture", role: "radio", title }, canvas);
-  const label = `layer ${at.layer} head ${at.head} is on`;
+  const label = `layer ${at.layer} head ${at.head}`;
   const toggle = make("button", {
     class: "switch",
     role: "switch",

@@ -64,7 +64,7 @@ export function makeMatrix(app) {
     const matrix = matrixOf(shown, size);
     drawn = { shown, matrix };
     for (const [stage, tab] of tabs) choose(tab, stage === shown.state.stage);
-    mark(part("plot"), "class", matrix.causal ? null : "full");
+    mark(part("plot"), "class", matrix.causal && matrix.length > 1 ? null : "full");
     drawMatrix(app, canvas, shown, matrix);
     read(shown, matrix, shown);
     say(part("axes"), STAGES[matrix.stage].explained(size));

@@ -64,6 +64,7 @@ function drawLens(
     return make("tr", {}, make("th", { scope: "row" }, `after ${name}`), ...cells);
   });
   part("lens-table").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
+  head.querySelector(".row")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 /** A table of all heads, beside a head that looks everywhere alike. @param {App} app */

@@ -42,6 +42,8 @@ export function makeText(app) {
     caret = text.length;
     input.setSelectionRange(caret, caret);
     app.set({ text });
+    const paper = part("paper");
+    void app.drawn().then(() => (paper.scrollTop = paper.scrollHeight));
   }
 
   /** @param {Shown} shown @param {string[]} [characters] newer ones, which have no answer yet */
@@ -111,18 +113,20 @@ function sentence(shown, { vocabulary, kinds }) {
   const { row, key, look, parts, chances, before, state: { off } } = shown;
   const kind = kinds?.[look.layer]?.[look.head];
   const target = quoted(vocabulary[parts.id]);
-  const at = key === row
-    ? "itself"
-    : `${quoted(characters[key])}, ${whereIs(characters, row, key)}`;
-  const looks = `${kind ? ` (${kind})` : ""} looks from ${quoted(characters[row])} at ${at}. `;
+  const weight = shown.weight(row, key);
+  const where = key === row ? "itself" : whereIs(characters, row, key);
+  const [query, keyed] = [quoted(characters[row]), quoted(characters[key])];
+  const looks = weight * (row + 1) < 2 && row
+    ? ` looks from ${query} everywhere; ${keyed} has a weight of ${format(weight, 3)}. `
+    : ` looks from ${query} at ${keyed}, ${where}, with a weight of ${format(weight)}. `;
   const others = off.length > 1
     ? `With ${off.length} heads off`
     : `With ${nameOf(off[0] ?? look)} off`;
   const change = before
     ? `${shown.off && off.length === 1 ? "Switched off" : others}, ${target} goes from ` +
       `${format(before[parts.id])} to ${format(chances[parts.id])}.`
-    : `It adds ${signed(shown.added(look))} to the logit of ${target}.`;
-  const name = make("b", {}, nameOf(look).replace("h", "H"));
+    : `It adds ${signed(shown.added(look))} directly to the logit of ${target}.`;
+  const name = make("b", {}, nameOf(look).replace("h", "H") + (kind ? ` (${kind})` : ""));
   return [name, looks, make(before ? "b" : "span", { class: before ? null : "soft" }, change)];
 }
 

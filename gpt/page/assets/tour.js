@@ -33,7 +33,7 @@ const STOPS = [
       "Now " + nameOf(look) + " is switched off. " + quoted(vocabulary[parts.id]) + " went from " +
       format(before?.[parts.id]) + " to " + format(chances[parts.id]) +
       ": the dashed bars are the " +
-      "model before.",
+      "model before. Later layers read the head, too, so more changes than what it adds directly.",
   },
   {
     at: "next-part",

@@ -40,7 +40,11 @@ export function makeTyped({ vocabulary, folds, model }) {
     }
     if (!ids.length) [ids, places] = [[beforeAll(vocabulary)], [-1]];
     const begin = windowStart(ids.length, model.config.block_size);
-    if (begin) notes.push(`the model sees the last ${ids.length - begin} characters`);
+    if (begin) {
+      notes.push(
+        `the model sees the last ${ids.length - begin} characters; it moves on by half a context`,
+      );
+    }
     return {
       typed,
       ids: ids.slice(begin),
