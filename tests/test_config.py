@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from gpt.config import ModelConfig, SampleConfig, TrainConfig
-from gpt.config.fields import error_with_flags, fields_of, only_fields, with_flags
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import error_with_flags, fields_of, only_fields
 from gpt.config.train import PRESETS, from_toml, preset_values, to_toml
 from gpt.errors import ConfigError, TextError
 
@@ -36,15 +36,6 @@ def test_error_names_an_option_that_contradicts_others(
         with pytest.raises(ConfigError, match=f"^{name}: ") as caught:
             config(**others, **{name: value})
         assert caught.value.exit_code == 2
-
-
-def test_limits_of_every_range_are_valid() -> None:
-    ModelConfig(vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=2, dropout=0)
-    ModelConfig(vocab_size=1, n_head=1, n_embd=1, position="learned")
-    TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
-    TrainConfig(separator="", split="every:2")
-    SampleConfig(length=0, temperature=0, top_k=1, top_p=1, min_p=0, seed=0)
-    SampleConfig(min_p=1)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +84,6 @@ def test_presets_contain_only_valid_options(name: str, device: str) -> None:
     assert vars(TrainConfig(**train)).items() >= train.items()
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
-def test_presets_count_on_every_device(device: str) -> None:
-    counting = {name: preset_values(name, device).get("counting", 0) for name in PRESETS}
-    assert counting == {"default": 8, "best": 8, "classic": 0}
-
-
-def test_changing_a_preset_does_not_change_the_original() -> None:
-    preset_values("default", "cuda")["n_layer"] = 99
-    assert preset_values("default", "cuda")["n_layer"] == 6
-
-
 def values_of(config: type) -> SearchStrategy[dict[str, Any]]:
     """Any values of the types of a config's fields."""
     numbers = {float: st.floats(allow_nan=False, allow_infinity=False), int: st.integers()}
@@ -150,21 +130,12 @@ def test_errors_name_keywords_in_python_and_flags_on_the_command_line() -> None:
     with pytest.raises(ConfigError) as caught:
         TrainConfig(min_lr=1.0, learning_rate=0.5)
     assert str(caught.value) == "min_lr: 1.0 is above `learning_rate=0.5`"
-    assert (caught.value.field, caught.value.reason) == ("min_lr", str(caught.value)[8:])
-    assert error_with_flags(caught.value) == "--min-lr: 1.0 is above --learning-rate 0.5"
-    assert (
-        error_with_flags(ConfigError("device", "use `device='cpu'`"))
-        == "--device: use --device cpu"
-    )
-    assert (
-        error_with_flags(ConfigError("config a_b.toml", "no `step`"))
-        == "--config a_b.toml: no --step"
-    )
-    assert error_with_flags(ConfigError("n", "0")) == "-n: 0"
-    assert error_with_flags(ConfigError("n", "`feed_forward=False`")) == "-n: --no-feed-forward"
-    assert error_with_flags(TextError("use `block_size=5`")) == "use --block-size 5"
-    help_text = fields_of(TrainConfig)["eval_interval"].help
-    assert with_flags(help_text) == "Steps between evaluations; 0 = use --evaluations."
-    alone = ConfigError("RANK: use torchrun")
-    assert str(alone) == error_with_flags(alone) == "RANK: use torchrun"
+    assert caught.value.field == "min_lr"
+    for error, shown in (
+        (caught.value, "--min-lr: 1.0 is above --learning-rate 0.5"),
+        (ConfigError("config a_b.toml", "no `step`"), "--config a_b.toml: no --step"),
+        (ConfigError("n", "`feed_forward=False`"), "-n: --no-feed-forward"),
+        (TextError("use `device='cpu'`"), "use --device cpu"),
+    ):
+        assert error_with_flags(error) == shown
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

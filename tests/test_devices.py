@@ -29,18 +29,6 @@ def test_missing_device_is_refused(monkeypatch: pytest.MonkeyPatch, device: str)
 
 
 @pytest.mark.parametrize(
-    ("own", "spin"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
-)
-def test_openmp_threads_wait_passively_unless_the_user_set_it(
-    monkeypatch: pytest.MonkeyPatch, own: dict[str, str], spin: str | None
-) -> None:
-    monkeypatch.setattr(os, "environ", dict(own))
-    devices.let_threads_sleep()
-    assert os.environ.get("GOMP_SPINCOUNT") == spin
-
-
-@pytest.mark.parametrize(
     ("own", "files", "cpus"),
     [
         ("0::/", {"cpu.max": "max 100000\n"}, 6),

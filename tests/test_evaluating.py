@@ -11,7 +11,6 @@ from drawn import shown
 from program import Gptx
 
 import gpt
-from gpt.errors import TextError
 from gpt.show.result import to_record
 
 
@@ -48,15 +47,6 @@ def test_python_evaluates_as_the_command_does(
         assert found._repr_html_()
     warned = [line.replace("the text", "corpus.txt", 1) for line in caplog.messages]
     assert "".join(f"{line}\n" for line in warned) == told.err
-
-
-def test_a_text_that_cannot_be_scored_is_refused(gptx: Gptx) -> None:
-    run = gpt.load("checkpoints")
-    with pytest.raises(TextError, match=r"the text: 'é' \(U\+00E9"):
-        run.eval("thé cat")
-    file = next(Path("checkpoints").glob("*/step-*/model.safetensors"))
-    with pytest.raises(TextError, match="is a model file without its run"):
-        gpt.load(file).eval()
 
 
 def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:

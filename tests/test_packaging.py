@@ -127,23 +127,8 @@ def test_checkout_and_installed_program_are_the_same() -> None:
     assert done.stdout.startswith("gptx ")
 
 
-def test_pip_ruff_and_mypy_have_the_same_oldest_python() -> None:
-    oldest = PROJECT["project"]["requires-python"].removeprefix(">=")
-    assert PROJECT["tool"]["mypy"]["python_version"] == oldest
-    assert PROJECT["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
-    assert f"Python {oldest} or newer" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 def test_errors_about_optional_packages_name_the_extras_of_the_project() -> None:
     groups = PROJECT["project"]["optional-dependencies"]
     assert {*EXTRAS.values()} == groups.keys() - {"dev"}
     for package, extra in EXTRAS.items():
         assert [line.split(">=")[0] for line in groups[extra]] == [package]
-
-
-def test_no_document_says_to_install_gptx_from_an_index() -> None:
-    texts = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("gpt/**/*.py")]
-    assert len(texts) > 50
-    install = re.compile(r"pip install[^\n]*?[ '\"](gptx|gpt|cli)(?![\w.-])")
-    assert install.search("pip install 'gptx[plot]'")
-    assert not {path for path in texts if install.search(path.read_text(encoding="utf-8"))}

@@ -223,19 +223,15 @@ def test_run_stopped_by_a_signal_and_resumed_equals_an_unbroken_run(
         assert first == second
 
 
-@pytest.mark.parametrize(("second", "later"), [(signal.SIGTERM, 0.2), (signal.SIGINT, 1.1)])
-def test_second_signal_exits_at_once_and_loses_no_checkpoint(
-    tmp_path: Path, second: signal.Signals, later: float
-) -> None:
+def test_second_signal_exits_at_once_and_loses_no_checkpoint(tmp_path: Path) -> None:
     wide = "--n-embd 256 --n-layer 4 --batch-size 64 --block-size 64".split()
     with begun(tmp_path, *wide) as (process, run):  # a step takes seconds, and a signal waits
         process.send_signal(signal.SIGINT)
-        time.sleep(later)
-        process.send_signal(second)
+        time.sleep(1.1)  # what comes sooner is a bounce of the key
+        process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]
-        # SIGTERM may come as the program ends: then the signal ends it.
-        assert process.returncode in ((130,) if second == signal.SIGINT else (130, -second))
-    if second == signal.SIGINT and not run.last().manifest.step:
+        assert process.returncode == 130
+    if not run.last().manifest.step:
         assert f"ended at once; {run.name} is saved up to step 0, and --resume goes on" in said
     assert run.last().manifest.step in (0, 1)
     run.last().verify()

@@ -11,7 +11,6 @@ import pytest
 from program import Gptx
 
 import gpt
-from gpt.interface.trained import TrainedGPT
 
 SOURCE = "the validation split's first 306 characters"
 NOTE = f'no text given; from {SOURCE}: "'
@@ -44,10 +43,3 @@ def test_without_a_text_python_and_the_command_line_agree(
     np.testing.assert_array_equal(acts["weights"][0], seen["weights"])
     np.testing.assert_array_equal(run.logits(), acts["logits"])
     assert {*caplog.messages} == {f'{NOTE}{text}"'}
-
-
-def test_heads_log_which_text_they_measure_if_the_run_has_none(
-    tiny: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert "first" in TrainedGPT(tiny.model()).heads(windows=1).text
-    assert "measuring on the validation split's first" in caplog.text

@@ -42,17 +42,6 @@ def test_every_number_of_a_command_is_compared(new: dict[str, list[str]], lines:
     assert same["differences"]({"a": ["1", "2"], "b": ["3"]}, new) == lines
 
 
-def test_what_is_excused_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    old = {("classic", "next"): {"command": ["succeeds"], "a": ["1"], "rows.b": ["2", "3"]}}
-    new = {("classic", "next"): {"command": ["succeeds"], "n": ["1"], "rows.b": ["2", "4"]}}
-    excuse = same["Excuse"]("b left", command="n*", key="rows.*")
-    elsewhere = same["Excuse"]("b left", run="repeats", key="rows.*")
-    assert same["compare"](old, new, [excuse]) == {"compared": 2, "differing": []}
-    assert capsys.readouterr().out == "classic · next\n  renamed: a -> n\n"
-    assert excuse.used == 4
-    assert same["compare"](old, new, [elsewhere])["differing"] == ["classic · next"]
-
-
 def test_a_command_that_fails_is_a_difference() -> None:
     good, bad = {"command": ["succeeds"], "a": ["1"]}, {"command": ["fails with exit code 2"]}
     for old, new in ((good, bad), (bad, good), (bad, bad)):

@@ -23,15 +23,6 @@ def test_decoding_inverts_encoding(text: str) -> None:
     assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
-def test_grown_vocabulary_keeps_known_ids_and_sorts_new_characters_after_them() -> None:
-    grown = Vocabulary("bdz").grown("zebra😀")
-    assert grown.characters == "bdzaer😀"
-    assert grown.encode("bdz😀").tolist() == [0, 1, 2, 6]
-    assert grown.decode(grown.encode("zebra😀")) == "zebra😀"
-    assert grown.known("\U0010ffff").tolist() == [False]
-    assert grown.grown("bad") == grown
-
-
 @pytest.mark.parametrize(
     ("size", "dtype"),
     [(1, "u1"), (256, "u1"), (257, "u2"), (20_000, "u2"), (65_536, "u2"), (65_537, "u4")],
@@ -160,6 +151,8 @@ def test_an_unknown_letter_is_one_character_composed_or_decomposed() -> None:
         with pytest.raises(TextError, match=r"^'Ő' \(U\+0150 .*\) at position 0 is not"):
             vocabulary.encode(text, "fold")
         assert vocabulary.decode(vocabulary.encode(text, "skip")) == " s"
+    with pytest.raises(TextError, match=r"'s' .* at position 2 is not"):
+        Vocabulary("Ő").encode("O\u030bs", "fold")
     with pytest.raises(TextError, match=r"COMBINING DOUBLE ACUTE ACCENT.* at position 1 "):
         vocabulary.encode("O\u030b s", "error")
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from gpt.words import (
-    counted,
     cut,
     duration,
     escape,
     label,
-    layers_and_heads,
     legend,
     millions,
     pad,
     quoted,
-    short_repr,
 )
 
 CONTROLS = {chr(point) for point in (*range(0x20), *range(0x7F, 0xA0))} - {"\n", "\t"}
@@ -34,36 +29,19 @@ any_character = st.integers(0, 0x10FFFF).map(chr)
     ("character", "shown", "in_ascii"),
     [
         ("a", "a", "a"),
-        ("[", "[", "["),
         (" ", "␠", "\\s"),
         ("\n", "⏎", "\\n"),
         ("\t", "⇥", "\\t"),
-        ("\r", "␍", "\\r"),
-        ("\x00", "␀", "\\x00"),
         ("\x1b", "␛", "\\x1b"),
-        ("\x7f", "␡", "\\x7f"),
         ("\x85", "U+0085", "\\x85"),
-        ("\xa0", "U+00A0", "\\xa0"),
-        ("\xad", "U+00AD", "\\xad"),
         ("ű", "ű", "\\u0171"),
-        ("あ", "あ", "\\u3042"),
         ("👍", "👍", "\\U0001f44d"),
         ("\u0301", "◌\u0301", "\\u0301"),
         ("\u200b", "U+200B", "\\u200b"),
-        ("\u200d", "U+200D", "\\u200d"),
         ("\u202e", "U+202E", "\\u202e"),
-        ("\u2028", "U+2028", "\\u2028"),
-        ("\ufe0f", "U+FE0F", "\\ufe0f"),
-        ("\ufeff", "U+FEFF", "\\ufeff"),
-        ("\ue000", "U+E000", "\\ue000"),
         ("\ud800", "U+D800", "\\ud800"),
         ("\U000e0001", "U+E0001", "\\U000e0001"),
-        ("\U0010ffff", "U+10FFFF", "\\U0010ffff"),
         ("\u180f", "U+180F", "\\u180f"),  # these have no ink or join their neighbours
-        ("\U000e0100", "U+E0100", "\\U000e0100"),
-        ("\u115f", "U+115F", "\\u115f"),
-        ("\u2800", "U+2800", "\\u2800"),
-        ("\U0001f1ed", "U+1F1ED", "\\U0001f1ed"),
     ],
 )
 def test_special_characters_have_known_labels(character: str, shown: str, in_ascii: str) -> None:
@@ -131,20 +109,3 @@ def test_durations_are_formatted_for_people() -> None:
 def test_counts_are_formatted_for_people() -> None:
     counts = [millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
     assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
-
-
-def test_one_thing_has_no_plural() -> None:
-    assert [counted(count, "run") for count in (0, 1, 2, 1_000, "all")] == [
-        *("0 runs", "1 run", "2 runs", "1,000 runs", "all runs")
-    ]
-    assert layers_and_heads(1, 4) == "1 layer × 4 heads"
-
-
-def test_any_value_is_shown_in_one_short_text() -> None:
-    deep: Any = 1
-    for _ in range(20_000):
-        deep = [deep] * 9
-    values: list[Any] = ["x" * 10**7, b"x" * 10**6, 10**5000, -(10**400), [10**5000], None, deep]
-    assert all(0 < len(short_repr(value)) <= 60 for value in values)
-    assert [short_repr(value) for value in ("é", 5, [1, "a"])] == ["'é'", "5", "[1, 'a']"]
-    assert short_repr(10**400) == "a number of 1,329 bits"

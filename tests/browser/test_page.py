@@ -341,7 +341,7 @@ def test_text_is_never_markup(open_file: OpenFile, tmp_path: Path) -> None:
     assert page.locator("main img").count() == 0
 
 
-@pytest.mark.parametrize("kind", ["weights", "data", "probe"])
+@pytest.mark.parametrize("kind", ["weights", "data", "probe", "no number"])
 def test_a_damaged_file_shows_one_line_and_no_numbers(
     open_file: OpenFile, file: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -351,6 +351,7 @@ def test_a_damaged_file_shows_one_line_and_no_numbers(
         "weights": html[:weight] + ("B" if html[weight] == "A" else "A") + html[weight + 1 :],
         "data": html.replace('"schema"', '"schema', 1),
         "probe": html.replace('"tolerance":', '"tolerance":-', 1),
+        "no number": html.replace('"texts":[', '"texts":[],"unread":[', 1),
     }
     path = tmp_path / "damaged.html"
     path.write_text(damaged[kind], "utf-8")

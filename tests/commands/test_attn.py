@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from program import Gptx
 
@@ -25,20 +24,6 @@ def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx, home: Path) -
     for colour, coloured in (("never", False), ("always", True)):
         shown = gptx("attn", "the cat", "--view", "heat", "--color", colour).out
         assert ("\x1b[" in shown) == coloured
-
-
-def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
-    text, head = "the cat", ("--layer", "1", "--head", "1")
-    document = json.loads(gptx("attn", text, *head, "--format", "json").out)
-    assert json.loads(gptx("attn", text, *head, "--json").out) == document
-    rows = list(csv.DictReader(io.StringIO(gptx("attn", text, *head, "--format", "csv").out)))
-    assert gptx("attn", text, "-o", "map.npz").code == 0
-    with np.load(home / "map.npz", allow_pickle=False) as arrays:
-        weights = arrays["weights"][1, 1]
-    assert np.array_equal(np.float32(document["values"][0]), weights)
-    for row in rows:
-        assert np.float32(row["weight"]) == weights[int(row["q_pos"]), int(row["k_pos"])]
-    assert len(rows) == len(text) * (len(text) + 1) // 2
 
 
 @pytest.mark.parametrize(

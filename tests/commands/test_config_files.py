@@ -72,7 +72,7 @@ def test_a_wrong_value_on_the_command_line_is_one_line_that_names_the_option(
         if is_argument(field) or not (field.choices or field.type in (int, float)):
             continue  # every text is a text
         values = {str(value) for value in wrong_values(field) if isinstance(value, int | float)}
-        for value in {*values, "x", "9" * 400} - {"1", "True"}:
+        for value in {*values, "x"} - {"1", "True"}:
             answer = gptx(command, *needed, flag_of(name), value)
             assert (answer.code, answer.out) == (2, "")
             assert answer.err.count("\n") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -55,13 +53,3 @@ def test_python_and_command_measure_the_same_with_and_without_the_text(
     record = json.loads(answer.out)
     assert record["text"] == start.text == "the validation split's first 306 characters"
     assert record["rows"] == json.loads(json.dumps(to_record(start)))["rows"]
-
-
-def test_heads_command_writes_a_table_or_a_figure(gptx: Gptx, home: Path) -> None:
-    assert gptx("heads", "-o", "heads.svg").code == 0
-    assert "<svg" in (home / "heads.svg").read_text(encoding="utf-8")
-    assert gptx("heads", "-o", "heads.csv").code == 0
-    rows = list(csv.DictReader(io.StringIO((home / "heads.csv").read_text(encoding="utf-8"))))
-    record = json.loads(gptx("heads", "--json").out)
-    assert [row["layer"] for row in rows] == [str(row["layer"]) for row in record["rows"]]
-    assert gptx("heads", "-o", "heads.npz").code == 2

@@ -12,7 +12,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from gpt.commands.interactive import HELP, SETTINGS, Session
+from gpt.commands.interactive import Session
 from gpt.config import SampleConfig
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError, GptxError, TextError
@@ -30,14 +30,6 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 @pytest.fixture
 def turns(trained: TrainedGPT) -> Session:
     return Session(trained, SampleConfig(length=5, seed=7), text="the ")
-
-
-def test_enter_continues_the_text(turns: Session, trained: TrainedGPT) -> None:
-    assert turns.take("cat")
-    assert turns.text == trained.sample("the cat", length=5, seed=7)
-    before = turns.text
-    assert turns.take("")
-    assert turns.text == trained.sample(before, length=5, seed=8)
 
 
 def test_undo_removes_one_turn_and_a_retry_differs(turns: Session) -> None:
@@ -140,30 +132,6 @@ def test_next_turn_continues_after_a_stop_text(
     turns.take("/undo")
     turns.take("")  # only the next turn continues after the stop text
     assert turns.text == free[: free.index(stop)]
-
-
-def test_command_changes_stop_texts(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    turns.take("/stop at ")
-    assert turns.stops == ("at ",)
-    turns.take("/stop \n")
-    assert turns.stops == ("\n",)
-    with pytest.raises(TextError, match="漢"):
-        turns.take("/stop 漢")
-    turns.take("/stop none")
-    assert turns.stops == ()
-    settings = "temperature 0.8 · length 5 · seed 7"
-    assert capsys.readouterr().err.splitlines() == [
-        f"{settings} · stop 'at '",
-        f"{settings} · stop '\\n'",
-        settings,
-    ]
-
-
-def test_help_names_every_setting(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    turns.take("/help")
-    told = capsys.readouterr().err.splitlines()
-    assert told == [f"{typed}: {what}" for typed, what in HELP.items()]
-    assert all(name in HELP["/length 100"] for name in SETTINGS)
 
 
 def test_ctrl_c_ends_a_turn_and_keeps_its_text(

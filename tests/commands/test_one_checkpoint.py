@@ -51,26 +51,11 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
 @pytest.mark.parametrize(
     ("command", "code", "problem"),
     [
-        (
-            "eval --run {model}",
-            3,
-            "the validation split needs the corpus: one:1.safetensors is a model file without its "
-            "run, so its corpus is unknown; give its run with --run; or give a text",
-        ),
-        (
-            "sample --novelty --run {model}",
-            3,
-            "--novelty needs the corpus: one:1.safetensors is a model file without its run, so "
-            "its corpus is unknown; give its run with --run",
-        ),
-        ("sample --run {model} --step 4", 2, "--step: {model} has one step only; leave --step out"),
-        ("sample --run {step} --step last", 2, "--step: {step} has one step only"),
+        ("eval --run {model}", 3, "the validation split needs the corpus"),
+        ("sample --novelty --run {model}", 3, "--novelty needs the corpus: one:1.safetensors"),
+        ("sample --run {model} --step 4", 2, "--step: {model} has one step only"),
         ("sample --run corpus.txt", 4, "not a gptx checkpoint"),
-        (
-            "train --resume --run {model}",
-            2,
-            "invalid run name",
-        ),
+        ("train --resume --run {model}", 2, "invalid run name"),
         ("sample --run ../first", 4, "no checkpoint in "),
         ("sample --run sent", 4, "no checkpoint in "),
     ],
@@ -78,9 +63,8 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
 def test_commands_that_need_a_run_refuse_a_model_file(
     gptx: Gptx, runs: Path, model: str, command: str, code: int, problem: str
 ) -> None:
-    names = {"model": model, "step": "checkpoints/first/step-00000008"}
-    answer = gptx(*(part.format(**names) for part in command.split()))
+    answer = gptx(*command.format(model=model).split())
     assert answer.code == code
-    assert problem.format(**names) in answer.err
+    assert problem.format(model=model) in answer.err
     assert answer.err.count("\n") <= 1
     assert bool(answer.out) == (code == 0)

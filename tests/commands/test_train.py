@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import TEXT
 from program import TINY, Gptx
 
 from gpt.config.train import from_toml
@@ -123,24 +122,6 @@ def test_timed_run_ends_in_time_and_goes_on(gptx: Gptx, home: Path) -> None:
     assert (refused.code, "--minutes: cannot be combined with --steps" in refused.err) == (2, True)
 
 
-def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
-    gptx: Gptx, home: Path
-) -> None:
-    bare = ("train", "corpus.txt", "--dry-run", "--checkpoints", "bare", "--all")
-    small = ("--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16")
-    short = gptx(*bare, *small).err  # the text is too short for two minutes
-    assert "= 25.0 epochs" in short
-    assert "--minutes 15" not in short
-    (home / "longer.txt").write_text(TEXT * 500, encoding="utf-8")
-    longer = gptx("train", "longer.txt", *UNTIMED, "--dry-run", "--checkpoints", "bare").err
-    assert "time   2 min 0 s (--minutes 15: better)\n" in longer
-    with_steps = gptx(*bare, *TINY).err
-    assert re.search(r"\ntime +about [01] s\n", with_steps)
-    shown = " ".join(gptx("train", "--help").out.split())
-    assert re.search(r"--minutes .*?default: \(2 for --preset default without --steps", shown)
-    assert re.search(r"--n-layer .*?default: \(fitted", shown)
-
-
 def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
     gptx: Gptx, home: Path
 ) -> None:
@@ -199,12 +180,3 @@ def test_doubts_are_said_at_the_start_at_the_end_and_by_runs(gptx: Gptx) -> None
     place = ("--checkpoints", "doubtful")
     assert doubt in " ".join(gptx("runs", "corpus-1", *place).out.split())
     assert "corpus-1 (loss in doubt)" in gptx("runs", *place).out
-
-
-def test_a_small_text_says_what_to_expect_at_both_ends(gptx: Gptx) -> None:
-    small = "small expect words, not sentences"
-    answer = gptx("train", "corpus.txt", *TINY, "--checkpoints", "small")
-    assert " ".join(answer.err.split()).count(small) == 2
-    plan = gptx("train", "corpus.txt", "--minutes", "15", "--dry-run")
-    assert "; in more, it would learn this text by heart" in " ".join(plan.err.split())
-    assert len(plan.err.splitlines()) <= 10

@@ -25,7 +25,7 @@ from gpt.config import (
 from gpt.config.fields import fields_of, options_of, takes
 from gpt.config.train import Changeable
 from gpt.errors import ConfigError
-from gpt.interface.trained import SampleCall, TrainedGPT
+from gpt.interface.trained import SampleCall
 
 KINDS = (
     ModelOptions,
@@ -63,29 +63,6 @@ def test_every_number_has_finite_bounds_and_every_option_has_help(kind: type) ->
         assert option.help.isprintable(), name
         if option.default is not None:
             assert option.checked(option.default) == option.default
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "message"),
-    [
-        (ModelOptions, {"n_layer": 0}, "n_layer: 0: Expected int >= 1"),
-        (ModelOptions, {"n_head": 0}, "n_head: 0: Expected int >= 1"),
-        (ModelOptions, {"dropout": 1}, "dropout: 1: Expected float < 1.0"),
-        (TrainConfig, {"learning_rate": 0}, "learning_rate: 0: Expected float > 0.0"),
-        (TrainConfig, {"weight_decay": 1e200}, "weight_decay: 1e+200: Expected float <= 1e+100"),
-        (RunConfig, {"minutes": 0}, "minutes: 0: Expected float > 0.0"),
-        (RunConfig, {"device": "tpu"}, "device: 'tpu': Expected one of auto, cpu, cuda, mps"),
-        (RunConfig, {"data": 3}, "data: 3: expected str, bytes or os.PathLike object, not int"),
-        (TrainConfig, {"keep_all": 1}, "keep_all: 1: Expected bool, got int"),
-        (TrainConfig, {"split": 1}, "split: 1: Expected str, got int"),
-    ],
-)
-def test_an_error_says_what_the_option_takes(
-    kind: type, values: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        kind(**values)
-    assert str(caught.value) == message
 
 
 def test_values_get_the_type_of_their_field() -> None:
@@ -130,32 +107,6 @@ def test_a_method_takes_the_fields_of_a_class() -> None:
     assert "    temperature: Divides the logits" in str(Writer.write.__doc__)
     with pytest.raises(ConfigError, match=r"^n: 0: Expected"):
         Writer().write("ab", n=0)
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (
-            lambda: gpt.train("a.txt", minuts=2),
-            "train.. has no keyword 'minuts'; did you mean minutes?",
-        ),
-        (lambda: gpt.resume("a", step=2), "resume.. has no keyword 'step'; did you mean steps?"),
-        (lambda: Writer().write(topk=2), "write.. has no keyword 'topk'; did you mean top_k?"),
-        (lambda: Writer().write(zzz=2), "write.. has no keyword 'zzz'. It takes: .*prompt"),
-    ],
-)
-def test_a_misspelt_keyword_names_the_nearest_one(call: Any, error: str) -> None:
-    with pytest.raises(TypeError, match=error.replace("?", r"\?")):
-        call()
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"), [(TrainedGPT.sample, SampleConfig), (TrainedGPT.heads, HeadsConfig)]
-)
-def test_a_signature_shows_the_defaults_of_the_class(method: Any, kind: type) -> None:
-    shown = inspect.signature(method).parameters
-    for name, option in options_of(kind).items():
-        assert shown[name].default == option.default, name
 
 
 def test_one_text_is_no_list_of_texts() -> None:

@@ -29,9 +29,9 @@ from gpt.corpus.corpus import (
     reopen_corpus,
     write_ids,
 )
-from gpt.corpus.sources import CODE_POINTS, JoinedText, Texts, measure_text
-from gpt.errors import StorageError, TextError
-from gpt.vocabulary import Vocabulary, code_points, unix_lines
+from gpt.corpus.sources import JoinedText, Texts, measure_text
+from gpt.errors import TextError
+from gpt.vocabulary import Vocabulary, unix_lines
 
 DELICATE = "\r\n\r\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
 CHUNKS = st.integers(4, 9)
@@ -96,16 +96,6 @@ def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> N
     names = ", ".join(f"{number}.txt" for number in range(len(contents)))
     with pytest.raises(TextError, match=f"^corpus is empty: {names}$"):
         encoded(tmp_path, *contents)
-
-
-def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
-    text = JoinedText(sources_of(tmp_path, TEXT))
-    corpus = encode_corpus(text, tmp_path / "data", every=4)
-    assert corpus.block == len(TEXT) // 40 == 72
-    assert corpus.longest_context(0.1) == 18
-    corpus.split(0.1, 18)
-    with pytest.raises(TextError, match=r"^`split='every:N'`: blocks of 72 .* `block_size=18`, or"):
-        corpus.split(0.1, 19)
 
 
 @pytest.mark.parametrize(
@@ -220,37 +210,6 @@ def test_every_nth_block_of_a_single_text_validates(
     assert division.boundary == len(train)
 
 
-@settings(deadline=None, max_examples=50)
-@given(
-    st.text("abz東", min_size=1),
-    st.text("abcé東😀", min_size=1, max_size=30),
-    st.text("acé", max_size=5),
-)
-def test_vocabulary_grows_by_the_new_characters(before: str, text: str, val: str) -> None:
-    """Known characters keep their ids and may be only in the validation text; the grown vocabulary
-    alone gives the same ids again.
-    """
-    known, new = Vocabulary.from_text(before), set(text + val) - set(before)
-    counts = [np.bincount(code_points(part), minlength=CODE_POINTS) for part in (text, val)]
-    if new - set(text):
-        with pytest.raises(TextError, match="is only in the text that validates"):
-            build_vocabulary(np.array(counts), known)
-        return
-    vocabulary, table = build_vocabulary(np.array(counts), known)
-    assert vocabulary.characters == known.characters + "".join(sorted(new))
-    assert table.dtype == vocabulary.dtype
-    assert vocabulary.decode(table[code_points(text + val)]) == text + val
-    again, table_again = build_vocabulary(np.array(counts), vocabulary)
-    assert again == vocabulary
-    np.testing.assert_array_equal(table_again, table)
-
-
-def test_a_data_folder_that_is_a_file_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file")
-    with pytest.raises(StorageError, match=r"^cannot write "):
-        corpus_of(TEXT, tmp_path)
-
-
 @pytest.fixture
 def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a text in it; its data folder."""
@@ -286,15 +245,6 @@ def test_resume_finds_the_same_validation_split(working: Path, options: dict[str
         assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]
         assert found.identity == first.identity
         shutil.rmtree(working)
-
-
-@pytest.mark.parametrize("names", [(), ("book.txt",)])
-def test_resume_refuses_a_changed_corpus(working: Path, names: tuple[str, ...]) -> None:
-    run = manifest_of(read_corpus(Texts(["book.txt"]), working, TrainConfig()))
-    shutil.rmtree(working)
-    Path("book.txt").write_text(TEXT + "!")
-    with pytest.raises(TextError, match=r"^corpus changed: book\.txt is not the text"):
-        find_corpus(Texts(names), working, run)
 
 
 def test_run_from_a_pipe_is_resumable_while_its_encoding_exists(working: Path) -> None:

@@ -102,14 +102,6 @@ def test_repeats_has_the_same_bytes_everywhere_without_network(
     assert Path("data/repeats.txt").read_bytes() == written
 
 
-@pytest.mark.parametrize(
-    ("corpus", "name"),
-    [([], EMBEDDED), (["-"], "stdin"), (["books/war.txt", "b.txt"], "war"), (["books/"], "books")],
-)
-def test_run_is_named_after_its_corpus(corpus: list[str], name: str) -> None:
-    assert Texts(corpus).stem == name
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_only_files_of_a_folder_are_read(tmp_path: Path) -> None:
     (tmp_path / "zero.txt").symlink_to("/dev/zero")

@@ -14,19 +14,15 @@ from kneser_ney import Definition
 
 from gpt.corpus.sources import Texts
 from gpt.counting import baseline as counting
-from gpt.counting import tables
 from gpt.counting.baseline import (
     MOST,
     ORDERS,
-    PIECES,
     HeldOut,
-    count_ahead,
     count_baseline,
     count_experts,
     kneser_ney,
 )
-from gpt.counting.mixture import Expert
-from gpt.counting.tables import count, count_levels
+from gpt.counting.tables import count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
 
@@ -138,32 +134,6 @@ def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
         near[max(0, start - margin) : start + held.length + margin] = True
     assert np.array_equal(held.apart(ids), places[held.start :][~near[held.start :]])
     assert (~near[held.start :]).mean() > 0.75
-
-
-IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
-
-
-@pytest.mark.parametrize(("orders", "most"), [(4, 2**22), (8, 2**22), (10, 2**22), (8, 700)])
-def test_counts_begun_before_are_those_of_a_training(
-    orders: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "MOST_GRAMS", most)
-    baseline, begun = count_ahead(IDS[:2700], IDS[2700:], 5, orders).result()
-    assert baseline == count_baseline(IDS[:2700], IDS[2700:], 5)
-    later = count_experts(IDS[:2700], 5, orders)
-    assert begun is not None
-    counted, expected = begun.whole.trie.packed(), later.whole.trie.packed()
-    assert all(np.array_equal(counted[name], expected[name]) for name in expected)
-    assert np.array_equal(begun.held, later.held)
-
-
-def test_the_held_out_text_is_predicted_by_counts_of_the_other_text() -> None:
-    experts, held = count_experts(IDS, 5, 4), HeldOut.of(len(IDS), 5)
-    apart = Expert(count(held.apart(IDS), 5, 4), 5)
-    histories = apart.trie.histories_at(IDS, held.starts, held.length)
-    assert experts.held.shape == (PIECES * held.length, 5)
-    assert experts.held == pytest.approx(np.log(apart.predict(histories)), rel=1e-6)
-    assert experts.held != pytest.approx(np.log(experts.whole.predict(histories)), rel=1e-3)
 
 
 @pytest.mark.parametrize("size", [60, 5000])

@@ -67,19 +67,6 @@ def test_distributions_sum_to_one_and_are_the_same_one_by_one(
     assert len(cached._kept) * len(chances) <= most + len(chances)
 
 
-def test_packed_tables_are_the_same_when_they_are_unpacked(
-    counted: tuple[Expert, np.ndarray],
-) -> None:
-    trie = counted[0].trie
-    arrays = trie.packed()
-    again = unpack_trie(arrays, 100, trie.orders)
-    assert np.array_equal(again.symbols, trie.symbols)
-    assert np.array_equal(again.counts, trie.counts)
-    assert np.array_equal(again.starts, trie.starts)
-    assert again.ends == trie.ends
-    assert sum(array.nbytes for array in arrays.values()) < 5 * len(trie.symbols)
-
-
 @pytest.mark.parametrize("orders", [1, 2, 8])
 def test_orders_that_would_exceed_the_limit_are_not_counted(
     orders: int, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,19 +150,6 @@ def test_texts_of_different_lengths_are_padded_and_ids_are_read_alike(trained: T
     assert np.array_equal(trained.logits(ids[0]), trained.logits(texts[0]))
     assert np.array_equal(trained.logits([list(ids[0])]), trained.logits(texts[0]))
     assert np.array_equal(trained.logits("théx", unknown="skip"), trained.logits("th"))
-
-
-def test_activations_show_their_shapes_and_are_read_only(
-    trained: TrainedGPT, tmp_path: Path
-) -> None:
-    acts = trained.activations(["the cat", "no"], ["q", "logits"], 1)
-    assert acts.title == "activations of 2 texts of 7 characters, layers 1"
-    arrays = [*acts.arrays.values(), acts.ids, acts.lengths, acts["q", 1], trained.logits("the")]
-    assert not any(array.flags.writeable for array in arrays)
-    np.savez(tmp_path / "saved.npz", **acts.to_numpy())
-    saved = np.load(tmp_path / "saved.npz")
-    assert sorted(saved) == ["logits", "q"]
-    assert np.array_equal(saved["q"], acts["q"])
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -112,22 +112,6 @@ def test_nan_in_a_stage_fails_its_check(trained: TrainedGPT, stage: str) -> None
     for layer in (0, 1):
         attention = damaged(trained, layer, stage, at(place, float("nan")))
         assert FLOAT64 in failed(attention, stage)
-
-
-@pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("name", KEPT)
-def test_keys_name_the_numbers_of_a_stage(trained: TrainedGPT, name: Any, layer: int) -> None:
-    attention = trained.attn("the cat")
-    values = getattr(attention.layers[layer], name)
-    of_heads = name in HEAD_STAGES
-    for head in (0, 1, np.int64(1)) if of_heads else (None,):
-        expected = values if head is None else values[head]
-        assert np.array_equal(attention[name, np.int32(layer), head], expected)
-        assert np.array_equal(attention[name, layer, head, 5], expected[5])
-        assert np.array_equal(attention[name, layer, head, -1], expected[-1])
-        assert np.array_equal(attention[name, None, head, 2][layer], expected[2])
-    assert np.shares_memory(attention[name, layer], values)
-    assert np.array_equal(attention[name][layer], values)
 
 
 def test_an_empty_or_too_long_text_is_refused(trained: TrainedGPT) -> None:

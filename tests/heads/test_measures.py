@@ -150,15 +150,6 @@ def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None
     assert measure.values[EVEN] == pytest.approx(measure.uniform, abs=1e-6)
 
 
-def test_the_synthetic_error_has_the_spread_of_periods_and_a_name_needs_two() -> None:
-    # The first head attends to the repetition for P = 5 only, not for P = 3 and 8.
-    measure = induction(hand_built(back=4), WORDS)
-    assert measure is not None
-    assert measure.values[PREVIOUS] == pytest.approx(1 / 3, abs=0.1)
-    assert measure.errors[PREVIOUS] == pytest.approx(1 / 3, abs=0.1)
-    assert name_heads([measure])[0][0] == ""
-
-
 def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
     names = named(reader, random_texts(reader))
     assert names[0] == ["previous", "sink", "", "duplicate"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +12,10 @@ from torch import Tensor
 
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
-from gpt.config.model import STAGES
 from gpt.config.train import PRESETS, preset_values
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.gpt import Block
-from gpt.training.plan import weights
 
 SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 
@@ -32,19 +29,6 @@ def test_a_block_has_as_many_parameters_as_the_papers() -> None:
 def test_nanogpt_presets_have_nanogpts_parameter_counts(device: str, count: int) -> None:
     recipe = only_fields(ModelConfig, preset_values("classic", device))
     assert ModelConfig(vocab_size=65, **recipe).parameters(positions=False) == count
-
-
-def test_a_model_without_feed_forward_layers_has_only_the_numbers_of_attention() -> None:
-    config = ModelConfig(vocab_size=200, n_embd=24, n_layer=3, feed_forward=False)
-    matrices = 3 * 4 * 24**2 + 200 * 24
-    assert config.parameters() == matrices + 200 * 24 + (3 + 1) * 24
-    assert config.training_flops == 6 * matrices + 6 * 3 * 24 * config.block_size
-    assert weights(config) == 3 * 4 * 24**2
-    assert weights(replace(config, feed_forward=True)) == 3 * 12 * 24**2
-    assert (config.widest_layer, replace(config, n_embd=96).widest_layer) == (200, 3 * 96)
-    assert replace(config, feed_forward=True, n_embd=96).widest_layer == 4 * 96
-    assert "ffn_out" not in config.stages
-    assert replace(config, feed_forward=True).stages == STAGES
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -149,16 +149,6 @@ def test_heads_that_are_off_write_the_mean_of_the_text_in_the_file(run: TrainedG
     np.testing.assert_allclose(found, expected.ravel(), atol=1e-6)
 
 
-def test_after_repeats_the_page_opens_with_a_word_and_its_repetition(run: TrainedGPT) -> None:
-    assert run.checkpoint
-    corpus = replace(run.manifest.corpus, sources=("repeats",))
-    checkpoint = replace(run.checkpoint, manifest=replace(run.manifest, corpus=corpus))
-    for space, begin in (("", "qwertyuiqwerty"), (" ", "qwertyui qwertyu")):
-        lines = ("ty", *(space.join([word] * 4) for word in ("asdfasdf", "qwertyui")), "as")
-        stored = replace(run.stored, excerpt="\n".join(lines))
-        assert live._example(TrainedGPT(stored, checkpoint=checkpoint)) == begin
-
-
 def test_the_demo_is_small_and_has_the_program_of_today() -> None:
     folder = Path(__file__).parents[2] / "docs"
     html = (folder / "demo.html").read_text("utf-8")
@@ -173,7 +163,7 @@ def test_the_command_writes_the_page_or_refuses_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = ("--checkpoints", str(run.path.parent))
-    assert "page: live.html, 0." in gptx("live", "the cat", *place).err
+    assert ": live.html, 0." in gptx("live", "the cat", *place).err
     assert payload_of(Path("live.html").read_text("utf-8"))["text"] == "the cat"
     assert gptx("live", "-o", "-", *place).out.startswith("<!doctype html>")
     Path("live.html").write_text("mine")

@@ -1,11 +1,10 @@
-"""The reader and the decoder keep no state that they should not; softmax and the norm are exact.
+"""The reader and the decoder keep no state that they should not; float64 is whole.
 
 tests/test_parity.py compares both with torch.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, get_args
 
 import numpy as np
@@ -15,20 +14,9 @@ from random_models import random_reader
 
 from gpt.config.model import Position
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import ACTIVATIONS, Reader, softmax
+from gpt.reading.gpt import Reader, softmax
 
 BLOCK = 8
-
-INPUTS = np.array(
-    [
-        [0.43, 0.15, 0.89],
-        [0.55, 0.87, 0.66],
-        [0.57, 0.85, 0.64],
-        [0.22, 0.58, 0.33],
-        [0.77, 0.25, 0.10],
-        [0.05, 0.80, 0.55],
-    ]
-)
 
 
 def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
@@ -71,35 +59,7 @@ def test_a_model_in_float64_has_no_float32(position: str) -> None:
     assert reader.dtype == expected.dtype == np.float32
 
 
-def test_softmax_equals_the_worked_example() -> None:
-    scores = INPUTS @ INPUTS.T
-    expected = [
-        [0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452],
-        [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581],
-        [0.1390, 0.2369, 0.2326, 0.1242, 0.1108, 0.1565],
-        [0.1435, 0.2074, 0.2046, 0.1462, 0.1263, 0.1720],
-        [0.1526, 0.1958, 0.1975, 0.1367, 0.1879, 0.1295],
-        [0.1385, 0.2184, 0.2128, 0.1420, 0.0988, 0.1896],
-    ]
-    np.testing.assert_allclose(softmax(scores), expected, rtol=0, atol=6e-5)
-
-
 def test_softmax_neither_overflows_nor_underflows() -> None:
     x = np.array([[1e4, 1e4, -1e4], [-1e4, -np.inf, -1e4]], dtype=np.float32)
     assert np.array_equal(softmax(x), [[0.5, 0.5, 0], [0.5, 0, 0.5]])
     assert softmax(x).dtype == np.float32
-
-
-def test_a_norm_equals_the_formula() -> None:
-    reader = random_reader(bias=True)
-    x = np.random.default_rng(1).normal(3, 2, (5, reader.config.n_embd))
-    normed = (x - x.mean(axis=-1)[:, None]) / np.sqrt(x.var(axis=-1)[:, None] + 1e-5)
-    expected = normed * reader.tensors["norm.weight"] + reader.tensors["norm.bias"]
-    np.testing.assert_allclose(reader.norm(x, "norm"), expected, rtol=1e-12)
-
-
-def test_gelu_erf_is_exact_in_float64() -> None:
-    x = np.append(np.linspace(-12, 12, 9999), [-1e3, 1e3, 0.0]).reshape(2, 3, -1)
-    expected = x * np.array([1 + math.erf(each / 2**0.5) for each in x.flat]).reshape(x.shape) / 2
-    np.testing.assert_allclose(ACTIVATIONS["gelu_erf"](x.copy()), expected, rtol=0, atol=1e-11)
-    assert np.isnan(ACTIVATIONS["gelu_erf"](np.array([[np.nan]]))).all()

@@ -211,15 +211,6 @@ def new_texts(corpus: str, **options: Any) -> Samples:
     return Samples(decoding, vocabulary, "ab", config, mixture=None, copies=copies)
 
 
-def test_no_long_passage_of_a_sample_stands_in_the_text_to_avoid() -> None:
-    corpus = "".join(np.random.default_rng(2).choice([*"\nabcdef"], 60))
-    texts = ["".join(gained) for gained in zip(*new_texts(corpus, avoid_copies=2), strict=True)]
-    for text in texts:
-        assert len(text) == 80
-        assert not any(text[at : at + 3] in corpus for at in range(78))
-    assert any(text[at : at + 2] in corpus for text in texts for at in range(79))
-
-
 def test_a_sample_ends_where_only_copies_are_left() -> None:
     pairs = "".join(a + b for a in "\nabcdef" for b in "\nabcdef")
     samples = new_texts(pairs, avoid_copies=1)  # every pair of characters is a copy

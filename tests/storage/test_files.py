@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpt.errors import CheckpointError, StorageError
+from gpt.errors import CheckpointError
 from gpt.storage import files
 
 CONTENTS = {"a": b"first", "b": b"second", "c": b"last"}
@@ -77,13 +76,6 @@ def test_appended_bytes_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.append(tmp_path / "log", b"two\n")
     assert tree(tmp_path) == {"log": b"one\ntwo\n"}
     assert events == [("flush", os.stat(tmp_path / "log").st_ino)]
-
-
-def test_an_os_error_becomes_a_storage_error() -> None:
-    message = r"^cannot save: No space left on device$"
-    with pytest.raises(StorageError, match=message) as caught, files.storage_errors("save"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert caught.value.exit_code == 6
 
 
 def test_what_is_no_file_or_missing_is_not_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
-from gpt.storage.model_file import Probe, pack, read_model
+from gpt.storage.model_file import pack, read_model
 from gpt.storage.run import MODEL, Checkpoint
 from gpt.training.trainer import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary
@@ -34,24 +34,6 @@ def changed(data: bytes, tensors: dict[str, Any], about: dict[str, Any]) -> byte
         for name in [name for name, value in values.items() if value is None]:
             del values[name]
     return pack(arrays, told)
-
-
-def test_model_file_alone_opens_with_all_its_contents(tiny: Checkpoint) -> None:
-    found = read_model(tiny.path / MODEL)
-    assert found.digest == tiny.model().digest == tiny.manifest.files[MODEL][1]
-    assert found.config == tiny.manifest.model
-    assert found.vocabulary.characters == tiny.manifest.vocabulary.characters
-    assert {name: array.shape for name, array in found.tensors.items()} == found.config.shapes()
-    assert (found.step, found.source) == (12, tiny.path / MODEL)
-    assert found.probe.logits.shape == (found.probe.ids.size, len(found.vocabulary))
-
-
-def test_probe_stores_several_characters_at_each_position() -> None:
-    probe = Probe(np.zeros((2, 3), np.int32), np.zeros((6, 2), np.float32))
-    logits = np.arange(2 * 3 * 5).reshape(2, 3, 5)
-    columns = [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4], [0, 1]]
-    assert (probe.of(logits) % 5).tolist() == columns
-    assert (probe.of(logits) // 5).tolist() == [[n, n] for n in range(6)]
 
 
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:

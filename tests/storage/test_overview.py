@@ -8,24 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from drawn import shown
 from manifests import METRICS, NASTY, in_part, manifest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
-from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent
+from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.overview import (
     Overview,
     Runs,
     compared_with_counting,
-    corpus_facts,
     counting_record,
-    model_facts,
     outcome_record,
-    parent_facts,
-    read_runs,
 )
 from gpt.storage.run import Run
 
@@ -108,29 +103,6 @@ def test_list_run_and_options_fit_the_page_and_escape_names(
     )
 
 
-def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run) -> None:
-    torn = fresh_run.path.parent / "torn" / "step-00000001"
-    torn.mkdir(parents=True)
-    (torn / "manifest.json").write_text("{")
-    runs, problems = read_runs(fresh_run.path.parent)
-    assert [(run.name, run.manifest.step) for run in runs] == [("tiny", 12)]
-    assert len(problems) == 1
-    assert "torn" in problems[0]
-
-
-def test_a_model_and_a_text_in_words() -> None:
-    small = ModelConfig(vocab_size=65)
-    assert model_facts(small) == "0.80 M parameters: 4 layers × 4 heads × 32, context 64"
-    counting = model_facts(ModelConfig(vocab_size=65, counting=8))
-    assert counting.endswith("context 64, counting of up to 8 characters")
-    text = CorpusId("0" * 64, 1_115_394, tuple("abcde"))
-    assert corpus_facts(text, small) == "a, b, c and 2 more: 1,115,394 characters, 65 different"
-    parent = Parent("old", 9, "0" * 64, "\n\x1b" + "x" * 13)
-    new = parent_facts(parent)
-    assert new.startswith("old step 9; 15 new characters: '⏎' '␛' 'x'")
-    assert new.endswith(" and 3 more")
-
-
 def test_outcome_has_numbers_for_programs() -> None:
     record = outcome_record("tale-1", manifest())
     assert (record["step"], record["best_step"], record["val_nats"]) == (1800, 12, 2.25)
@@ -144,26 +116,6 @@ def test_outcome_has_numbers_for_programs() -> None:
     assert (whole["val_nats"], whole["val_characters"]) == (2.375, 111_539)
     unevaluated = outcome_record("tale-1", manifest(best_loss=None, best_step=None))
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
-
-
-def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations(one: Make) -> None:
-    run = one(manifest(val_characters=0))
-    assert [row["val_characters"] for row in Runs((run, one(in_part()))).rows] == [None, 19_968]
-    assert [row["step"] for row in run.rows][:3] == [6, 12, 1800]
-    assert run.record()["options"]["steps"] == manifest().train.steps
-    assert run.record()["corpus"]["sources"] == ["shakespeare.txt"]
-
-
-def test_a_curve_has_read_only_arrays_and_a_row_for_each_evaluation(one: Make) -> None:
-    run = one(manifest())
-    first = {"step": 6, "train": METRICS[0]["train_loss"], "val": METRICS[0]["val_loss"]}
-    assert run.rows[0] == {**first, "val_characters": 111_539}
-    with pytest.raises(ValueError, match="read-only"):
-        run.curve.val[0] = 1
-    run.run.append("metrics", {"step": 1806, "train_loss": 1, "val_loss": 1, "gpt_loss": 1.5})
-    alone = Overview(run.run, run.manifest)
-    np.testing.assert_array_equal(alone.curve.gpt, [*[math.nan] * len(METRICS), 1.5])
-    assert [line.name for line in alone.curves()] == ["validation", "training", "GPT alone"]
 
 
 def test_a_loss_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:

@@ -79,7 +79,7 @@ def test_several_ranks_learn_the_same_as_one_process(tmp_path: Path, variant: st
     options = VARIANTS[variant]
     alone = told(list(trainer_of(tmp_path, "1", options).events()))
     expected = tensors(tmp_path, "1")
-    for size in (2, 3, 4) if variant == "plain" else (3,):
+    for size in (2, 4) if variant == "plain" else (3,):
         every = on_ranks(size, learn, tmp_path, str(size), options)
         for number, one in enumerate(every):
             assert one["losses"] == pytest.approx(alone["losses"], abs=2e-6), (size, number)
@@ -111,11 +111,8 @@ def learn_in_two_parts(folder: Path, options: dict[str, Any]) -> Any:
     return told([*events, *again.events()])
 
 
-@pytest.mark.parametrize("options", [{}, {"average": 0.9}])
-def test_three_ranks_stop_together_and_resume_bit_for_bit(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
-    options = {**options, "dropout": 0.1, "batch_size": 8}
+def test_three_ranks_stop_together_and_resume_bit_for_bit(tmp_path: Path) -> None:
+    options = {"average": 0.9, "dropout": 0.1, "batch_size": 8}
     straight = on_ranks(3, learn, tmp_path, "straight", options)
     assert len({one["seed"] for one in straight}) == 3  # each rank drops what it drops
     parts = on_ranks(3, learn_in_two_parts, tmp_path, options)

@@ -16,13 +16,10 @@ from gpt.config.fields import only_fields
 from gpt.config.train import preset_values
 from gpt.training.plan import (
     DROPOUT,
-    LEAST_STEPS,
     MOST_EPOCHS,
-    PER_LAYER,
     SHAPES,
     Machine,
     Plan,
-    estimate,
     fit,
     fit_epochs,
     fit_evaluations,
@@ -157,23 +154,6 @@ def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
     assert (kept.manifest.train.weight_decay, kept.manifest.model.dropout) == (default, DROPOUT)
 
 
-@pytest.mark.parametrize(
-    ("characters", "batch", "epochs", "dropout"),
-    [(20_000, 7, 25, 0.2), (1_000_000, 64, 25, 0.2), (10**9, 64, 0, 0.0)],
-)
-def test_on_a_gpu_the_corpus_decides_whether_to_drop_and_the_preset_the_share(
-    characters: int, batch: int, epochs: int, dropout: float
-) -> None:
-    fitted = fit_epochs(fit_size(plan_of(characters, device="cuda"))).manifest
-    seen = fitted.train.steps * fitted.step_characters / characters
-    assert (fitted.train.batch_size, round(seen), fitted.model.dropout) == (
-        batch,
-        epochs,
-        dropout,
-    )
-    assert MOST_EPOCHS * characters // fitted.step_characters >= LEAST_STEPS
-
-
 def test_evaluations_take_at_most_a_twentieth_of_the_time_of_the_steps() -> None:
     for steps, values, read in (
         (100_000, {}, 0),
@@ -188,17 +168,3 @@ def test_evaluations_take_at_most_a_twentieth_of_the_time_of_the_steps() -> None
             assert fitted.manifest.train.eval_chars == read, values
     given = replace(plan_of(fixed={"eval_chars"}, eval_chars=7), speed=Speed(0.01, 1e-3))
     assert fit_evaluations(given) == given
-
-
-def test_speed_is_estimated_from_the_operations() -> None:
-    alone, counting = plan_of(10**6, counting=0), plan_of(10**6, counting=8)
-    speed, mixed = (estimate(plan, 1e11) for plan in (alone, counting))
-    model = alone.manifest.model
-    layers = PER_LAYER * (model.n_layer + 1)
-    learning = 2048 * model.training_flops / 1e11 + layers
-    muon = 25 * 128 * 12 * 4 * 128**2 / 1e11  # 4 layers × 128
-    assert speed.step == pytest.approx(learning + muon)
-    assert speed.character == pytest.approx(learning / 2048 / 3)
-    assert (speed.fitting, speed.step) == (0, mixed.step)
-    assert mixed.character > speed.character
-    assert mixed.fitting == pytest.approx(2**14 * mixed.character)

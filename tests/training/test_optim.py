@@ -61,21 +61,6 @@ def test_weight_decay_applies_to_matrices_only(attention: Any) -> None:
         torch.testing.assert_close(parameter.detach(), kept * old)
 
 
-def test_embedding_and_output_may_have_another_learning_rate_with_the_same_schedule() -> None:
-    config = TrainConfig(
-        steps=10, warmup_steps=0, learning_rate=0.1, embedding_lr=0.4, min_lr=0.05, weight_decay=0.0
-    )
-    model = GPT(ModelConfig(vocab_size=9, **TINY))
-    initialise(model, seed=1)
-    optimizer = Optimizer(model, config)
-    for step, share in ((0, 1.0), (5, 0.75), (10, 0.5)):
-        optimizer.step(step)
-        rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
-        assert rates[id(model.lm_head.weight)] == pytest.approx(0.4 * share)
-        assert rates[id(model.token_embedding.weight)] == pytest.approx(0.4 * share)
-        assert rates[id(model.blocks[0].attention.qkv.weight)] == pytest.approx(0.1 * share)
-
-
 TRAIN = {"matrix_lr": 0.1, "learning_rate": 0.5, "weight_decay": 0.2, "warmup_steps": 0}
 
 
@@ -128,23 +113,6 @@ def test_steps_equal_those_by_singular_values() -> None:
     for name, (parameter, rows) in chosen.items():
         expected = by_hand(before[name], gradients[name], 0.1, 0.75, 0.5 * 0.2)
         np.testing.assert_allclose(parameter[rows].detach().numpy(), expected, atol=2e-5)
-
-
-def test_both_forms_of_attention_change_alike() -> None:
-    fused, heads = model_of(), model_of(attention="heads")
-    generator = torch.Generator().manual_seed(4)
-    steps = []
-    for model in (fused, heads):
-        steps.append(Optimizer(model, TrainConfig(**{**TRAIN, "learning_rate": 0.1})))
-    for step in range(3):
-        ids = torch.randint(9, (2, 8), generator=generator)
-        for model, optimizer in zip((fused, heads), steps, strict=True):
-            model.zero_grad()
-            model(ids).logsumexp(-1).square().mean().backward()
-            optimizer.step(step)
-    first, second = fused.stored_parameters(), heads.stored_parameters()
-    for name in first:
-        torch.testing.assert_close(first[name], second[name], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tied", [True, False])

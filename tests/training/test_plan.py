@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import TEXT, TINY, corpus_of
@@ -30,7 +28,6 @@ from gpt.training.plan import (
 )
 
 CPU = Machine("cpu", 1e11, None, {"torch": "2.13.0", "threads": 2, "device": "cpu", "ranks": 1})
-GPU = replace(CPU, device="cuda")
 OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
 
 
@@ -49,28 +46,6 @@ def set_speed(monkeypatch: pytest.MonkeyPatch, speed: Speed) -> Speed:
 def corpus(tmp_path: Path) -> Corpus:
     """TEXT, encoded."""
     return corpus_of(TEXT, tmp_path)
-
-
-def test_plan_is_the_preset_with_given_options(corpus: Corpus) -> None:
-    plan = make_plan(corpus, {**TINY, "dropout": 0.1, "min_lr": 5e-5}, "classic", CPU)
-    model, train = plan.manifest.model, plan.manifest.train
-    assert (model.n_layer, model.dropout, model.position, model.tied) == (2, 0.1, "learned", True)
-    assert (train.schedule, train.batch_size, train.min_lr) == ("cosine", 12, 5e-5)
-    assert (model.vocab_size, plan.manifest.step) == (len(corpus.vocabulary), 0)
-    assert plan.manifest.corpus == corpus.identity
-    assert plan.manifest.environment == CPU.environment
-
-
-def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Speed) -> None:
-    plan = make_plan(corpus, TINY, "default", CPU)
-    train_ids, val_ids = corpus.split(0.1, 16)
-    assert (plan.train_characters, plan.manifest.val_characters) == (
-        len(train_ids),
-        len(val_ids) - 1,
-    )
-    assert plan.uniform == math.log(15)
-    assert plan.baseline == count_baseline(train_ids, val_ids, 15)
-    assert plan.speed == speed
 
 
 @pytest.fixture(scope="module")
@@ -132,17 +107,6 @@ def test_resume_refuses_changed_options_that_affect_the_weights(
     assert caught.value.exit_code == 2
 
 
-def test_a_resumed_run_may_change_its_length_and_its_evaluations(
-    corpus: Corpus, tiny: Checkpoint
-) -> None:
-    given: dict[str, Any] = {"steps": 40, "eval_interval": 5, "patience": 3}
-    given |= {"keep_all": True, "micro_batch_size": 2}
-    assert {*given} == {*fields_of(Changeable)}
-    plan = resume_plan(tiny, corpus, given, CPU)
-    assert plan.manifest.train == replace(tiny.manifest.train, **given)
-    assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
-
-
 def test_more_time_ends_at_the_epochs_that_the_corpus_allows(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:
@@ -160,19 +124,6 @@ def test_more_time_ends_at_the_epochs_that_the_corpus_allows(
     assert resume_plan(free, corpus, {}, CPU, 60).steps > 10 * most
     with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
         resume_plan(tiny, corpus, {"steps": 99}, CPU, 1)
-
-
-def test_resume_does_not_count_the_baseline_again(
-    corpus: Corpus, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = count_baseline(*corpus.split(0.1, 1), 15)
-    assert tiny.manifest.baseline is None
-    assert resume_plan(tiny, corpus, {}, CPU).baseline == counted
-    stored = Baseline((3.0, 2.5, 2.0), 9, 99)
-    known = replace(tiny, manifest=replace(tiny.manifest, baseline=stored))
-    monkeypatch.setattr(module, "count_baseline", lambda *_: counted)
-    plan = resume_plan(known, corpus, {}, CPU)
-    assert plan.baseline == stored
 
 
 def test_a_resumed_run_cannot_end_before_its_current_step(corpus: Corpus, tiny: Checkpoint) -> None:

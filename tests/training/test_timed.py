@@ -106,8 +106,7 @@ def in_turn(now: float) -> float:
     return 20.0 if now % 6 < 5 else 1 / 20
 
 
-@pytest.mark.parametrize("eval_chars", [0, 64])
-@pytest.mark.parametrize("what", ["step", "character", "saving"])
+@pytest.mark.parametrize(("what", "eval_chars"), [("step", 64), ("character", 0), ("saving", 64)])
 @pytest.mark.parametrize(
     "factor",
     [
@@ -129,7 +128,7 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     assert trainer.manifest.elapsed == pytest.approx(clock.now - 1000)
 
 
-@pytest.mark.parametrize("stops", [[1], [61], [26, 71, 200]])
+@pytest.mark.parametrize("stops", [[1], [26, 71, 200]])
 def test_a_resumed_run_goes_on_with_the_rest_of_its_time(tmp_path: Path, stops: list[int]) -> None:
     trainer, clock, progress = timed(tmp_path), Simulation(), 0.0
     for stop in stops:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -284,16 +283,3 @@ def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_ope
         finish(trainer)
     assert [path.name for path in trainer.run.step_paths()] == ["step-00000000", "step-00000006"]
     assert TrainedGPT(trainer.run.last().model()).stored.step == 6
-
-
-def test_the_end_says_where_the_time_went(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, counting=3, eval_chars=50)
-    now = itertools.count(100.0)  # each look at the clock takes a second
-    trainer.timing.clock = lambda: next(now)
-    trainer.timing._mark = 90.0
-    *_, ended = trainer.events()
-    assert isinstance(ended, Stopped)
-    assert {*ended.spent} == {"start", "counting", "steps", "evaluations", "saves"}
-    assert (ended.spent["start"], ended.spent["steps"], ended.spent["saves"]) == (10, 30, 6)
-    assert ended.spent["counting"] == 5
-    assert sum(ended.spent.values()) == next(now) - 1 - 90
