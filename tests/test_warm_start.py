@@ -96,7 +96,7 @@ def test_first_checkpoint_has_the_parents_weights(tiny: Checkpoint, tmp_path: Pa
     texts = Texts([str(tmp_path / "new.txt")])
     (tmp_path / "new.txt").write_text(HUNGARIAN)
     with begin_run(options, {**SHORT, "counting": 0}, texts) as start:
-        next(start.trainer().events())
+        next(start.make_trainer().events())
     started = Run(tmp_path / "new-1").at("0").model()
     for name, tensor in parent.tensors.items():
         assert (started.tensors[name][: len(tensor)] == tensor).all()
@@ -168,7 +168,7 @@ def start_on(folder: Path, parent: Path) -> Any:
     options = RunConfig(checkpoints=folder / "runs", data=folder / "data", init_from=str(parent))
     texts = Texts([str(folder / "new.txt")])
     with begin_run(options, {**SHORT, "counting": 0}, texts) as start:
-        trainer = start.trainer()
+        trainer = start.make_trainer()
         weights = [each.detach().numpy().tobytes() for each in trainer.model.parameters()]
         return weights, start.plan.manifest.parent, start.plan.manifest.vocabulary
 

@@ -35,7 +35,7 @@ HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
     "text": "adds the text, after a space if two words would meet, on a new line if it begins with "
     "a dash or quotation mark, and the model continues; \\n begins a new line; // begins with /",
-    "+text": "the same without that space or new line: it continues the last word",
+    "+text": "as above, without the space or new line: continues the last word",
     "/again": "another version of what the model wrote last",
     "/undo": "takes back the last turn, yours and the model's",
     "/new": "begins an empty text",

@@ -25,9 +25,9 @@ from gpt.config.fields import (
     Field,
     fields_of,
     flag_of,
-    nearest,
     only_fields,
     options_of,
+    suggest,
     with_flags,
 )
 from gpt.config.train import DEFAULTS, from_toml
@@ -207,7 +207,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     for spelling, value in stored.items():
         name = spelling.replace("-", "_")
         if name not in options:
-            meant = nearest(name, options)
+            meant = suggest(name, options)
             raise ConfigError(f"{where}: there is no option {short_repr(spelling)}{meant}")
         if options[name].type is str and type(value) is int:
             value = str(value)  # the number of a step, a layer or a head

@@ -40,7 +40,7 @@ class SampleOutput(OutputOptions):
     """Where to write the texts."""
 
     output: Annotated[
-        Path | None, option("File for the texts, which replace it; with -i, for /save.")
+        Path | None, option("File to overwrite with the texts; with -i, for /save.")
     ] = None
 
 

@@ -104,7 +104,7 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions(OutputOptions):
-    """How to draw what a model does: perhaps in ASCII, and without colours."""
+    """How to draw what a model does: in ASCII or not, and in which colours."""
 
     ascii: Annotated[bool, option("Labels and signs in ASCII.")] = False
     color: Annotated[Literal["auto", "always", "never"], option("Colours.")] = "auto"

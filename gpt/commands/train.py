@@ -72,7 +72,7 @@ def command(
             if ranks.is_first():
                 _show_plan(start, action, output.json)
             if not action.dry_run:
-                run_training(start.trainer(), output.json)
+                run_training(start.make_trainer(), output.json)
 
 
 def _show_plan(start: Start, action: TrainOptions, as_json: bool) -> None:

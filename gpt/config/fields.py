@@ -155,7 +155,7 @@ def require(condition: bool, field: str, reason: str) -> None:
         raise ConfigError(field, reason)
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def suggest(name: str, known: Collection[str]) -> str:
     """The end of an error about a misspelt name: "; did you mean n_layer?", or ""."""
     from difflib import get_close_matches
 
@@ -236,7 +236,7 @@ def _with_keywords(
     @wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
         for name in keywords.keys() - known.keys():
-            meant = nearest(name, known) or f". It takes: {', '.join(known)}"
+            meant = suggest(name, known) or f". It takes: {', '.join(known)}"
             raise TypeError(f"{function.__name__}() has no keyword {name!r}{meant}")
         return call(*args, **keywords)
 

@@ -116,7 +116,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Record:
-    """NAME.json: a corpus without its ids and the names of its sources; a checksum of the ids."""
+    """NAME.json: a corpus, except its ids and its sources' names; a checksum of the ids."""
 
     identity: CorpusId
     characters: str

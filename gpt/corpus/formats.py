@@ -293,7 +293,7 @@ def table_of(head: str) -> Table | None:
 
 
 def note_of(head: str) -> str:
-    """What a model would learn from a text that begins so, and what helps; "" if it is plain."""
+    """What a model would learn from a text with this head, and what helps; "" if it is plain."""
     head = head[:SHOWN]
     if table := table_of(head):
         learned = "all columns" if table.delimiter else "names, braces, quotes and \\u2014"
@@ -349,7 +349,7 @@ def _json_items(lines: Iterable[str], _: Table, column: str, name: str) -> Itera
 
 
 def separator_of(text: str) -> str:
-    """What separates the items of a list that begins so, a line break or a line such as "%"; "" for
+    """What separates a list's items, by its first lines: a line break or a line such as "%"; "" for
     another text. The last line is ignored, as it may be cut.
     """
     lines = text.split("\n")[:-1]

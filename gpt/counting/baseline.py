@@ -78,7 +78,7 @@ class HeldOut:
 
     @staticmethod
     def of(characters: int, vocab_size: int) -> HeldOut:
-        """The held-out pieces of a training split of so many characters, in its counted part."""
+        """The held-out pieces in the counted end of a training split of this length."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)

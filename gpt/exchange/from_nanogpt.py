@@ -121,8 +121,8 @@ def _refusals(path: Path) -> Iterator[None]:
 def read_checkpoint(path: Path) -> dict[Any, Any]:
     """The dict that train.py has saved: tensors, dicts, lists, texts, numbers.
 
-    torch compares no checksum of the archive. Its messages advise to set weights_only=False, so
-    they stay hidden. Raises ForeignModelError.
+    torch compares no checksum of the archive. Its messages advise weights_only=False, so they
+    stay hidden. Raises ForeignModelError.
     """
     with _refusals(path):
         try:
@@ -174,7 +174,7 @@ def plain_value(data: bytes) -> Any:
                 raise ValueError(f"it has the instruction {instruction.name}")
         return Unpickler(BytesIO(data)).load()
     except Exception as error:  # damaged data can raise almost any exception
-        raise ValueError("it is damaged, or has more than dicts, texts and numbers") from error
+        raise ValueError("it is damaged, or not just dicts, texts and numbers") from error
 
 
 class Unpickler(pickle.Unpickler):
@@ -234,7 +234,7 @@ def fit(
             raise ValueError(f"it has no {theirs} of the shape {shape} with finite numbers")
         tensors[ours] = tensor[rows] if module in ("token_embedding", "lm_head") else tensor
     for name in state:
-        raise ValueError(f"it has {short_repr(name)}, which is not in a model of its options")
+        raise ValueError(f"it has {short_repr(name)}, which a model with its options lacks")
     return config, tensors
 
 

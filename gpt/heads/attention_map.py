@@ -215,7 +215,7 @@ class Selection(Result):
 
     @property
     def square(self) -> bool:
-        """Whether columns are keys; otherwise they are dimensions."""
+        """Whether columns are keys, not dimensions."""
         return self.stage in SQUARE
 
     def values(self) -> list[Array]:

@@ -337,7 +337,7 @@ def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
 
 
 def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Part]:
-    """All windows in parts; each part knows what replaces the output of each head; see `ablate`."""
+    """All windows in parts, each with what replaces the outputs of its heads; see `ablate`."""
     others = other_windows(len(windows)) if how == "resample" else None
     parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
     ends = np.cumsum([len(part.ids) for part in parts])[:-1]

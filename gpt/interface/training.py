@@ -102,7 +102,7 @@ class Start:
     log: Tracker | None
     checkpoint: Checkpoint | None = None
 
-    def trainer(self) -> Trainer:
+    def make_trainer(self) -> Trainer:
         """Makes the model and the optimizer."""
         from gpt.reading.probe import prove_tensors
         from gpt.training.trainer import Trainer
@@ -286,7 +286,7 @@ def _record_options(run: Run, manifest: Manifest) -> None:
 
 def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     """A text that the model generates now. To do so, it opens, and so checks, the checkpoint just
-    saved. The counts of the training serve the model, too, as a second copy would need memory.
+    saved. The model shares the training's counts, as a second copy would need memory.
     """
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
     model.mixture = trainer.mixture(trainer.kept, step)
@@ -413,7 +413,7 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
     with preparing as start:
         from tqdm import tqdm
 
-        trainer = start.trainer()
+        trainer = start.make_trainer()
         done = trainer.manifest.progress
         hidden = not (arguments.get("progress", True) and _can_show())
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)

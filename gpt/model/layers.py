@@ -87,7 +87,7 @@ class Position(nn.Module):
     """Adds the position of a character to the model's numbers: `embed` to the embeddings, or
     `rotate` to queries and keys. at: the positions of the argument.
 
-    This kind adds nothing: only the causal mask gives order an effect (Haviv et al. 2022).
+    This kind adds nothing: only the causal mask shows the order (Haviv et al. 2022).
     """
 
     def __init__(self, config: ModelConfig) -> None:

@@ -214,7 +214,7 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
         "config": config_record(stored.config),
         "manifest": [{"name": name, "shape": tensor.shape} for name, tensor in tensors.items()],
         "bits": bits,
-        "tensors": compressed(tensors),
+        "tensors": gzip_text(tensors),
         "means": in_base64(means.astype("<f4")),
         "probe": probe_record(stored, reader),
     }
@@ -230,7 +230,7 @@ def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
     return {name: array.astype(f"<f{bits // 8}") for name, array in tensors.items()}
 
 
-def compressed(tensors: Tensors) -> str:
+def gzip_text(tensors: Tensors) -> str:
     """All numbers, one tensor after the other, as a gzip stream, whose checksum reveals
     damage.
 

@@ -26,7 +26,7 @@ Array = npt.NDArray[np.floating[Any]]
 Numbers = npt.NDArray[Any]  # real or complex
 EPSILON = 1e-5
 FIRST_ROWS = 512  # rows of the smallest table of positions
-MATRICES = 5  # of attention in memory: scores, scaled, masked, and two for the softmax
+MATRICES = 5  # of attention held at once: scores, scaled, masked, two for the softmax
 
 #: A hook receives each stage as soon as it is computed: its name, its layer and its (B, …) array,
 #: which it may change in place; the forward pass continues with the changed array. The names are

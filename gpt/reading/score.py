@@ -26,7 +26,7 @@ from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import bits, counted
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
-FULL_COLOUR = 10  # bits of surprisal that have the strongest colour, so a digit is one bit
+FULL_COLOUR = 10  # bits of surprisal that get the strongest colour; a digit counts one bit
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Evaluation(Score, Result):
         if self.surprisals is None:
             return None
         shades = bits(self.surprisals.nats) / FULL_COLOUR
-        meaning = "colours, or digits: bits of surprisal, 0 to 9 or more"
+        meaning = "bits of surprisal as colours or digits (9: 9 or more)"
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 
     def shown(self, all: bool = False) -> Sequence[Any]:

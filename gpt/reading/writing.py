@@ -143,7 +143,7 @@ class Writing:
                 yield name + ONLY_COPIES
 
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
-        """The pieces of one prompt's samples. begin: what each shows of the prompt."""
+        """Yields one prompt's samples in pieces. begin: the prompt, if it is shown."""
         n, growing = len(samples.stopped), 0  # the sample that is shown while it grows
         held = [StringIO() for _ in range(n)]  # whole texts
 

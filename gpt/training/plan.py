@@ -345,7 +345,7 @@ def _complete(plan: Plan) -> Plan:
 
 
 def fit(plan: Plan, seconds: float | None = None) -> Plan:
-    """The plan of a new run, fitted to its text, to the machine and to a time; with its speed."""
+    """A new run's plan, fitted to its text, the machine and the seconds given; with its speed."""
     machine, rate = plan.machine, plan.machine.rate
     if machine.low and plan.is_fitted:
         plan = plan.changed(precision="bfloat16")

@@ -227,12 +227,12 @@ class Timing:
         return pauses + self._pause(now.part[0]) <= PAUSES_SHARE * working
 
     def affordable(self, characters: int, budget: float) -> int:
-        """How many of the split's characters the end reads, of a budget of so many seconds."""
+        """How many of these characters can be read at the end, in END_SHARE of the budget."""
         seconds, share = self._expected("character") * characters, END_SHARE * budget
         return characters if seconds <= share else int(characters * share / seconds)
 
     def reserve(self, now: Manifest, budget: float) -> float:
-        """The seconds of a budget that are kept for the last evaluation, the save and the end."""
+        """The seconds of a budget kept for the last evaluation, its save and the final reading."""
         read, of = now.part
         at_end, seconds = self.affordable(of, budget), self._pause(read)
         if at_end > read:
