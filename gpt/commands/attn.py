@@ -56,7 +56,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.heads.attention_map import Form
+    from gpt.heads.attention_map import Form, select
 
     if asked.open and asked.path is None:
         asked = replace(asked, output=default_page("attention.html", "--open"))
@@ -73,7 +73,6 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
     if form != "html":
         _write(attention, asked, form)
     else:
-        from gpt.heads.attention_map import select
         from gpt.heads.contributions import glance_at
         from gpt.page.live import live_page
 

@@ -203,7 +203,7 @@ def shared_tuples(levels: int) -> bytes:
     ids=lambda data: repr(data[:40]),
 )
 def test_instructions_for_other_values_are_refused_before_they_run(data: bytes) -> None:
-    with pytest.raises(ValueError, match="it is damaged, or has more than dicts"):
+    with pytest.raises(ValueError, match="it is damaged, or not just dicts"):
         plain_value(data)
 
 
