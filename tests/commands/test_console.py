@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,15 @@ def test_control_characters_in_a_name_do_not_break_a_line_on_stderr(
     lines = capsys.readouterr().err.split("\n")
     assert len(lines) == 3
     assert "".join(lines).isprintable()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_a_text_without_control_characters_and_a_pipe_unchanged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    console.write("a\x1b[31mb\n")
+    assert capsys.readouterr().out == ("a\\x1b[31mb\n" if terminal else "a\x1b[31mb\n")
 
 
 @pytest.mark.parametrize("columns", [6, 10, 40])
