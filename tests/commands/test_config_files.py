@@ -127,3 +127,16 @@ def test_config_file_has_the_names_of_help_and_sets_json_step_and_samples(
     assert [(each["step"], len(each["text"])) for each in records] == [(8, 3), (8, 3)]
     answer = gptx("sample", "--config", "right.toml", "--length", "5", "-n", "1")
     assert [len(json.loads(line)["text"]) for line in answer.out.splitlines()] == [5]
+
+
+def test_a_typed_time_replaces_the_steps_of_a_file_and_typed_steps_its_time(
+    gptx: Gptx, home: Path
+) -> None:
+    dry = ("train", "corpus.txt", "--dry-run", "--json", "--config")
+    for stored, typed in (("steps = 5", ("--minutes", "3")), ("minutes = 3", ("--steps", "5"))):
+        (home / "one.toml").write_text(stored, encoding="utf-8")
+        answer = gptx(*dry, "one.toml", *typed)
+        assert answer.code == 0, answer.err
+        is_timed = typed[0] == "--minutes"
+        plan = json.loads(answer.out)
+        assert (plan.get("minutes") is not None, plan["steps"] == 5) == (is_timed, not is_timed)
