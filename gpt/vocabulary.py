@@ -62,10 +62,6 @@ class Vocabulary:
         """A vocabulary of the distinct characters of the texts together."""
         return cls("".join(sorted(set().union(*texts))))
 
-    def grown(self, characters: str) -> Vocabulary:
-        """A vocabulary with new characters: known ones keep their ids, new ones follow, sorted."""
-        return Vocabulary(self.characters + self.unknown(characters))
-
     def __len__(self) -> int:
         return len(self.characters)
 

@@ -73,7 +73,16 @@ def live_page(
             f"the model is too large for a page: {parameters:,} parameters need more than "
             f"{LIMIT / 1e6:.0f} MB; write SVG, PNG or NPZ, such as: gptx attn -o heads.svg"
         )
-    text = _example(model) if text is None else model.known_text(text)
+    names = model.recorded.corpus.names if model.recorded else []
+    about = f"The model {stored.name}"
+    if names:
+        about += f" was trained on {', '.join(names[:2])}"
+    if text is not None:
+        text = model.known_text(text)
+    elif names == ["repeats"]:
+        text = _repeated_word(stored.excerpt)
+    else:
+        text = stored.example(EXAMPLE)
     ids = vocabulary.encode(stored.excerpt)
     survey = model.heads(ids, name=model.excerpt_name, ablate=None)
     data = {
@@ -81,7 +90,7 @@ def live_page(
         "version": __version__,
         "title": escape(stored.title),
         "origin": {name: escape(str(value)) for name, value in stored.origin.items()},
-        "about": escape(_about(model)),
+        "about": escape(f"{about}."),
         "counts": model.config.counting > 0,
         "text": text,
         "start": None if layer is None or head is None else {"layer": layer, "head": head},
@@ -112,29 +121,16 @@ def _measure(measure: Measure) -> dict[str, Any]:
     return record
 
 
-def _sources(model: TrainedGPT) -> tuple[str, ...]:
-    """The sources of the model's corpus; none for a model file without its run."""
-    return tuple(model.recorded.corpus.sources) if model.recorded else ()
-
-
-def _about(model: TrainedGPT) -> str:
-    """Where the model comes from, for someone who was sent the file: no folders."""
-    names = ", ".join(Path(source).name for source in _sources(model)[:2])
-    return f"The model {model.stored.name}" + (f" was trained on {names}." if names else ".")
-
-
-def _example(model: TrainedGPT) -> str:
-    """A line of the validation split; of the corpus `repeats`, a word and its repetition without
-    the end, so that a head that copies has something to do.
+def _repeated_word(excerpt: str) -> str:
+    """A word of the corpus `repeats` and its repetition without the end, so that a head that copies
+    has something to do. excerpt: of the validation split.
     """
-    if _sources(model) != ("repeats",):
-        return model.stored.example(EXAMPLE)
 
     def unfit(word: str) -> tuple[bool, bool, int]:
         """A letter that stands in the word twice has two letters after it."""
         return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
 
-    lines = model.stored.excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
+    lines = excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
     words = [line[: -(-len(line) // TIMES)] for line in lines]  # with the space after it, if any
     word = min(words, key=unfit)
     return word + word[:-2]

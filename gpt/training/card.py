@@ -142,12 +142,8 @@ class EventLines:
                 yield f"{'step':>7}  {'loss':>6}   the model writes"
             self.loss = f"{event.val_loss:.3f}"
         elif isinstance(event, Sampled):
-            yield sample_line(event.step, self.loss, event.text, self.width)
-
-
-def sample_line(step: int, loss: str, text: str, width: int) -> str:
-    """A step, its loss, and what the model writes after it, on one line."""
-    return cut(f"{step:>7,}  {loss:>6}   {' '.join(text.split())}", width)
+            line = f"{event.step:>7,}  {self.loss:>6}   {' '.join(event.text.split())}"
+            yield cut(line, self.width)
 
 
 def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:

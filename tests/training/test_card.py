@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
-from gpt.training.card import end_card, plan_card, sample_line, whole_card
+from gpt.training.card import EventLines, end_card, plan_card, whole_card
 from gpt.training.plan import Machine, Plan
-from gpt.training.progress import Speed
+from gpt.training.progress import Sampled, Speed
 from gpt.vocabulary import Vocabulary
 
 CLOCK = Clock(seconds=120)
@@ -97,7 +98,8 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
 @settings(deadline=None, max_examples=60)
 @given(text=st.text("ab \n\t\r\x1bé東👍\u202e", max_size=40), width=st.integers(20, 60))
 def test_sample_in_training_output_is_one_escaped_line(text: str, width: int) -> None:
-    line = sample_line(40, "1.500", text, width)
+    trainer: Any = SimpleNamespace(stop_reason=None)
+    [line] = EventLines(trainer, width, loss="1.500").of(Sampled(40, text))
     assert cell_len(line) <= width
     assert line.isprintable()
     assert line.startswith("     40   1.500")
