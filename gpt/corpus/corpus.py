@@ -224,9 +224,9 @@ def build_vocabulary(
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
-    if known:  # its characters keep their ids
-        characters = known.characters + known.unknown(characters)
     vocabulary = Vocabulary(characters)
+    if known:  # its characters keep their ids
+        vocabulary = Vocabulary(known.characters + known.unknown(characters))
     for character in vocabulary.characters[len(known) if known else 0 :]:
         if not counts[0, ord(character)]:
             raise TextError(
