@@ -96,12 +96,6 @@ def output_errors() -> Iterator[None]:
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def check_writable(path: Path) -> None:
-    """Raises StorageError if the file cannot be written, before there is anything to write."""
-    with files.storage_errors(f"write {path}"):
-        path.open("ab").close()
-
-
 def width(stream: TextIO) -> int | None:
     """Width of stdout or stderr in cells; None in a pipe if COLUMNS is not set."""
     if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():

@@ -15,6 +15,7 @@ from gpt.config import SampleConfig
 from gpt.config.fields import Options, option
 from gpt.config.model import seed_of
 from gpt.config.train import ESCAPES, Data, unescaped
+from gpt.storage.files import storage_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,9 @@ def command(
     if settings.seed is None:
         settings = replace(settings, seed=seed_of(settings))
         console.say(f"seed {settings.seed}")
-    if output.path:
-        console.check_writable(output.path)
+    if output.path:  # an error comes before there is anything to write
+        with storage_errors(f"write {output.path}"):
+            output.path.open("ab").close()
     if asked.new:
         unused = bool(text or stops or asked.novelty)
         refuse_if(unused, "--new: leave out prompts, --stop and --novelty")
