@@ -212,7 +212,7 @@ def _losses(manifest: Manifest) -> list[str]:
         longer = "" if ends_by_text(manifest) or manifest.since_best > 1 else "longer, or "
         lines[-1] += f": train {longer}on more text"
     if characters > (read := manifest.part[0]):
-        lines.append(f"the losses above are of {read:,} of these characters")
+        lines.append(f"the losses above are of {read:,} of {of:,} validation characters")
     return lines
 
 
