@@ -43,7 +43,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def library_notes() -> Iterator[None]:
+def printed_notes() -> Iterator[None]:
     """A context in which the notes that the library logs are printed, with options as flags."""
     import logging
 

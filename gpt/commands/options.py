@@ -133,7 +133,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
                 arguments[name] = {n: v for n, v in asked.items() if owners[n] in kinds}
             else:
                 arguments[name] = hint(**only_fields(hint, asked))
-        with console.library_notes():
+        with console.printed_notes():
             command(**arguments)
 
     parameters = [

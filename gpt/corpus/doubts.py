@@ -47,8 +47,9 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
-    """The largest share of a text's known characters that is in a text on which the run named `run`
-    or one of its parent runs was trained, if `data` has it; 1 for a whole text of theirs.
+    """How much of a text the run named `run`, or a parent run, was trained on: 1 for one of their
+    whole texts; else the largest share of its known characters that is in a text of theirs in the
+    folder `data`.
     """
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
     if digest in {learned.digest for learned in manifest.texts(run)}:

@@ -26,7 +26,7 @@ MOST_SCORED = 1_000_000  # characters to score in a longer split
 
 
 def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
-    """Raises TextError."""
+    """Scores a text; warns if the model has learned it. Raises TextError."""
     reading = model.vocabulary.read(text, call.unknown)
     reading = known_text(model.vocabulary, reading, call.name)
     manifest, share = model.recorded, 0.0
@@ -54,7 +54,7 @@ def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
 
 
 def evaluate_split(model: TrainedGPT, call: EvalCall) -> Evaluation:
-    """The same for the validation split; of a long one, only its first characters."""
+    """Scores the validation split; if it is long, only its first characters. Raises TextError."""
     manifest = model.recorded
     purpose, advice = "the validation split", "; or give a text"
     _, ids = splits_of_run(model.name, manifest, Path(call.data), purpose, advice)

@@ -513,8 +513,8 @@ def load(
 
 
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
-    """Lists the runs of a folder; of a damaged one, only a note is logged. Raises CheckpointError
-    if there is none.
+    """Lists the runs of a folder. For a damaged run, a note is logged. Raises CheckpointError if
+    the folder has no run.
     """
     from gpt.storage.overview import read_runs
 

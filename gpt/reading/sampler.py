@@ -333,8 +333,8 @@ class Samples(Iterator[list[str]]):
     """The new text of each of the config.n samples, step by step ("" for a stopped one).
 
     decoding: lends a decoder until the samples are complete or dropped. copies: what they must not
-    have; they are then written one after the other. start: what stands before the prompt; without
-    it, the start_character stands before an empty one. seed: the one that they use. Raises
+    have; they are then written one after the other. start: a text that the model reads before the
+    prompt; if both are empty, it reads start_character. seed: the seed that they use. Raises
     TextError for a prompt with an unknown character, ValueError if one of `stops` is empty,
     ConfigError if all characters are banned.
     """

@@ -302,7 +302,8 @@ def pinned_run(root: Path) -> Run | None:
 
 
 def pin_run(root: Path, name: str) -> None:
-    """Makes this run the one that commands take by themselves; "newest": they take the newest.
+    """Pins a run: commands without --run then use it. name: "newest" removes the pin.
+
     Raises CheckpointError, ConfigError, StorageError.
     """
     if name != "newest":
