@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: every command of gptx with its arguments and options, as --help tells them.
+"""Writes docs/cli.md: every command of gptx with its arguments and options, from their help texts.
 
     python docs/commands.py      (make cli-docs)
 
@@ -22,17 +22,16 @@ BEGINNING = """# Commands and options
 *For looking up every command and option. To begin, read [the first hour](first-hour.md).*
 
 `gptx train --help` shows the options that most trainings need, `gptx train --help-all` shows all.
-`make cli-docs` writes this page from the help texts. `--config checkpoints/RUN/config.toml` repeats
-a run. Data goes to stdout, everything else to stderr.
+Data goes to stdout, everything else to stderr. `make cli-docs` writes this page.
 """
 
 
-#: Of an option: how it is spelled, and its help.
+#: How an option is spelled, and its help text.
 Record = tuple[str, str]
 
 
 def page() -> str:
-    """docs/cli.md as Markdown."""
+    """Returns docs/cli.md as Markdown."""
     program: Any = get_command(make_program())
     contexts = []
     with program.make_context("gptx", ["train"], resilient_parsing=True) as parent:
@@ -46,7 +45,7 @@ def page() -> str:
 
 
 def records(context: Any) -> Iterator[tuple[str, Record]]:
-    """The arguments and options of a command, each with the title of its group."""
+    """Yields the arguments and options of a command, each with the title of its group."""
     for parameter in context.command.get_params(context):
         if record := parameter.get_help_record(context):
             group = getattr(parameter, "rich_help_panel", None) or "Options"
@@ -54,8 +53,8 @@ def records(context: Any) -> Iterator[tuple[str, Record]]:
 
 
 def section(context: Any, shared: list[Record]) -> str:
-    """A command: what it does, how it is called, a table for each group of its own options, and the
-    names of those that it shares with others.
+    """Returns the Markdown of a command: its help text, its usage, a table for each group of its own
+    options, and the names of the options that it shares with other commands.
     """
     usage = " ".join(context.command.get_usage(context).removeprefix("Usage: ").split())
     lines = [
@@ -80,13 +79,13 @@ def section(context: Any, shared: list[Record]) -> str:
 
 
 def table(title: str, rows: list[Record]) -> list[str]:
-    """The lines of a table of options."""
+    """Returns the lines of a table of options."""
     cells = [f"| `{in_cell(spelling)}` | {in_cell(text)} |" for spelling, text in rows]
     return ["", f"| {title} | |", "|---|---|", *cells]
 
 
 def in_cell(text: str) -> str:
-    """For a cell of a table: on one line, its bars escaped."""
+    """Returns a text for a cell of a table: one line, with its bars escaped."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

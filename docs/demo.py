@@ -1,8 +1,8 @@
-"""Writes docs/demo.html, a model in a page.
+"""Writes docs/demo.html, the page of a model.
 
-With --train, as `make page` calls it, trains the model first: two layers, 2,000 steps on the Python
-language reference, without counting, so that the file contains no pieces of the text. Otherwise
-renews the page's program and keeps the data that is in the file.
+With --train, as in `make page`, this script first trains a model of two layers for 2,000 steps on
+the Python language reference. The model does not count, so the file contains no n-grams of the
+text. Without --train, the script renews the page's program and keeps the model in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPTIONS = {"counting": 0, "n_layer": 2, "n_head": 4, "n_embd": 96, "steps": 2000
 
 
 def renewed(html: str) -> str:
-    """The same data in the page of today."""
+    """Returns the page with the data of `html` and the current program."""
     begin = html.index(BEGIN) + len(BEGIN)
     data = json.loads(html[begin : html.index(END, begin)])
     return page_html(data["title"], data)

@@ -1,5 +1,5 @@
-"""Films the page for the README: a user types a word again, and switches the head that copies off
-and on. Knows the page, and nothing of trained models.
+"""Films the page for the README: a user types a word a second time, and then switches the head that
+copies off and on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Locator, Page
 
 WORD, AGAIN = "qwerty ", "qwert"
 SIZE: Any = {"width": 1060, "height": 358}  # CSS pixels: down to the heads
-SHARPNESS = 1.66  # pixels of the film in a CSS pixel, for each direction
+SHARPNESS = 1.66  # pixels of the film for one CSS pixel, in each direction
 
-#: Screenshots have neither caret nor pointer, so the film draws both.
+#: Screenshots show neither the caret nor the pointer, so the film draws both.
 STYLE = """
 html { scrollbar-width: none }
 nav, details { display: none !important }
@@ -33,15 +33,15 @@ SCRIPT = """() => {
 
 
 class Film:
-    """Still pictures of a page, each with the milliseconds for which the film shows it."""
+    """Screenshots of a page, each with the milliseconds for which the film shows it."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.at = (0.0, 0.0)  # the pointer
+        self.at = (0.0, 0.0)  # the position of the pointer
         self.stills: list[tuple[bytes, int]] = []
 
     def show(self, milliseconds: int, wait: int = 400) -> None:
-        """Adds the page as soon as it no longer changes. wait: milliseconds without a change."""
+        """Adds a screenshot as soon as the page has not changed for `wait` milliseconds."""
         still, before = self.page.screenshot(), b""
         while still != before:
             self.page.wait_for_timeout(wait)
@@ -49,14 +49,14 @@ class Film:
         self.stills.append((still, milliseconds))
 
     def press(self, keys: Iterable[str], milliseconds: int) -> None:
-        """Presses keys, and shows what each of them does."""
+        """Presses keys, and adds a screenshot after each."""
         for key in keys:
             self.page.keyboard.press(key)
             self.show(milliseconds)
 
     def point(self, to: Locator, across: float, down: float, stills: int = 9) -> None:
-        """Moves the pointer to a place in an element, from 0 to 1 of its width and height. The last
-        position is in the next picture that `show` adds.
+        """Moves the pointer to a point in an element: `across` and `down` are shares of its width and
+        height. Adds a screenshot of each position but the last; the next `show` adds that one.
         """
         box = to.bounding_box()
         assert box
@@ -74,7 +74,7 @@ class Film:
         self.page.mouse.click(*self.at)
 
     def save(self, path: Path) -> None:
-        """Writes an animated WebP without loss, which repeats for ever."""
+        """Writes an animated WebP, lossless, which repeats for ever."""
         first, *rest = (Image.open(io.BytesIO(still)).convert("RGB") for still, _ in self.stills)
         durations = [milliseconds for _, milliseconds in self.stills]
         how: dict[str, Any] = {"lossless": True, "method": 4, "loop": 0, "duration": durations}
@@ -82,8 +82,8 @@ class Film:
 
 
 def film(browser: Browser, live: Path, scheme: Any) -> Film:
-    """The film of a page in a colour scheme, with the head that adds most after the whole text. Its
-    end is its beginning.
+    """Films a page in a colour scheme. The head that the user switches off is the one that the page
+    opens on. The last picture of the film equals the first, so that it can repeat.
     """
     page = browser.new_page(
         viewport=SIZE, device_scale_factor=SHARPNESS, color_scheme=scheme, bypass_csp=True

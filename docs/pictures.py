@@ -1,7 +1,6 @@
-"""Draws docs/page.png and docs/terminal.svg and films docs/live-*.webp, of a new run of repeats:
-`make pictures`.
+"""Trains a run of repeats, draws docs/page.png and docs/terminal.svg, films docs/live-*.webp.
 
-Needs Chromium. Takes about two minutes on a quiet machine.
+`make pictures` runs this script. It needs Chromium, and about two minutes on a quiet machine.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from rich.text import Text
 import gpt
 
 DOCS = Path(__file__).parent
-#: What the terminal shows: the words after gptx, and the most rows of each output. The text has no
-#: space, whose sign few fonts have.
+#: The commands that the terminal shows, without gptx -> how many rows of output it shows at most.
+#: Their text has no space, because few fonts have the sign for a space.
 COMMANDS = {
     "attn qwertyqwert --layer 1 --head 1 --view heat": 24,
     "why qwertyqwert --against q": 8,
@@ -36,7 +35,7 @@ SIZE: Any = {"width": 1280, "height": 800}
 
 
 def draw(folder: Path) -> None:
-    """Draws the page of an induction head, and films it; needs a folder for the run."""
+    """Draws and films the page of a new run, which it keeps in a folder."""
     run = gpt.train("repeats", checkpoints=folder)
     draw_terminal(folder)
     live = run.live(folder / "live.html", text=WORD + AGAIN)
@@ -50,7 +49,7 @@ def draw(folder: Path) -> None:
 
 
 def draw_terminal(checkpoints: Path) -> None:
-    """Draws a terminal with commands of the README and what they print."""
+    """Draws a terminal with COMMANDS and their output."""
     terminal = Console(record=True, width=84, file=io.StringIO())
     for words, rows in COMMANDS.items():
         command = [sys.executable, "-m", "gpt", *shlex.split(words), "--color", "always"]
@@ -64,14 +63,14 @@ def draw_terminal(checkpoints: Path) -> None:
 
 
 def draw_still(browser: Browser, live: Path) -> None:
-    """Draws the first screen; the head that copies is off."""
+    """Draws the first screen of the page with the head off that copies."""
     page = browser.new_page(viewport=SIZE)
     page.goto(live.as_uri())
     page.locator(".tile.chosen .switch").click()
     page.locator('main[aria-busy="false"]').wait_for()
     page.wait_for_timeout(500)  # the switch moves
     drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    # A third of the size; no colour moves by more than 9 of 255.
+    # 256 colours make the file a third as large; no colour changes by more than 9 of 255.
     none = Image.Dither.NONE
     small = drawn.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=none)
     small.save(DOCS / "page.png", optimize=True)

@@ -1,4 +1,4 @@
-"""Hook of mkdocs.yml: pages outside docs/, and the links from and to them.
+"""Hook of mkdocs.yml, which adds documents from outside docs/ to the site and corrects links.
 
 The site has these documents in a folder "project". A link to a file that is not on the site, such
 as source code, becomes plain text.
@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         return f"[{link[1]}]({relpath(target, dirname(address) or '.')}{link[3] or ''})"
 
     if outside:
-        page.meta["search"] = {"boost": 1e-4}  # the search shows records of the past last
+        page.meta["search"] = {"boost": 1e-4}  # the search shows these documents last
         markdown = markdown.replace('="docs/', '="../')  # the README's picture
-    # In a table's code, code hosts need \| where Python's Markdown takes |.
+    # For a | in the code of a table, code hosts need \|, but Python's Markdown needs |.
     return LINK.sub(corrected, markdown).replace("\\|", "|")

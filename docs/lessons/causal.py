@@ -2,8 +2,9 @@
 # # Causal attention and dropout
 #
 # A GPT learns to predict the next word. If a word could attend to later words, the model would read
-# the answer instead of learning it. So later words are hidden. This lesson does that in three ways
-# with one result; GPTs use the third. Then it drops weights at random, against learning by heart.
+# the answer instead of learning it. So attention must hide later words. This lesson hides them in
+# three ways, which give the same result; GPTs use the third. Then it shows dropout, which keeps a
+# model from learning its text by heart.
 
 # %%
 import torch
@@ -19,8 +20,9 @@ def show(name, tensor, numbers=""):
 
 
 # %% [markdown]
-# The six words again, with queries and keys of `SelfAttention_v2` from `trainable`. Weights above
-# the diagonal belong to later words. $D = 2$ is the width of a key.
+# We use the six words of the lesson `simple`, and the queries and keys of `SelfAttention_v2` from
+# the lesson `trainable`. Weights above the diagonal belong to later words. $D = 2$ is the width of
+# a key.
 
 # %%
 rows = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64]]  # Your journey starts
@@ -43,8 +45,8 @@ show("weights", weights, expected_weights)
 
 # %% [markdown]
 # ## First way: set weights to 0, divide again
-# `torch.tril` keeps the lower triangle of a matrix. Times this mask, the weights of later words are
-# 0. Then a row no longer sums to 1, so we divide it by its new sum.
+# `torch.tril` keeps the lower triangle of a matrix. We multiply the weights by this mask: the
+# weights of later words become 0. Then a row no longer sums to 1, so we divide it by its new sum.
 #
 # **Guess 1.** What is the first row, the row of "Your", at the end?
 # <details><summary>Answer</summary>
@@ -71,13 +73,13 @@ show("divided by the sum of each row", first, expected_causal)
 
 # %% [markdown]
 # ## Second way: scores times the mask, too
-# Now the scores of later words are set to 0 before softmax.
+# Now we multiply the scores by the mask, before softmax: the scores of later words become 0.
 #
-# **Guess 2.** Is this enough, without a mask after softmax?
+# **Guess 2.** Does this hide later words, without a mask after softmax?
 # <details><summary>Answer</summary>
 # No. $e^0 = 1$: a score of 0 is a normal score, and the later words keep their weight. We must
-# multiply by the mask again and divide again. The result is that of the first way, because the
-# other weights of a row keep their proportions.
+# multiply by the mask again and divide again. The result is equal to that of the first way, because
+# the other weights of a row keep their proportions.
 # </details>
 
 # %%
@@ -121,13 +123,13 @@ assert torch.softmax(scores + multiplied, dim=-1).isnan().all()
 # %% [markdown]
 # ## Dropout
 # A model that reads a short text many times learns it by heart. **Dropout** makes that harder. In
-# each training step it sets numbers to 0, each with probability $p$, and divides the others by
-# $1 - p$. With $p = 0.5$ half of them go and the others are doubled. On average nothing is lost.
-# `module.eval()` switches dropout off; usual values of $p$ are 0 to 0.2.
+# each training step, it sets each number to 0 with probability $p$, and divides the other numbers
+# by $1 - p$. With $p = 0.5$, about half of the numbers become 0 and the others are doubled. So the
+# mean stays the same. `module.eval()` switches dropout off; usual values of $p$ are 0 to 0.2.
 #
-# Which numbers go depends on the seed and on the processor: on Intel's, torch draws them with the
-# library MKL, on others with its own generator. The cell shows what an Intel processor drops with
-# seed 123, and whether yours does the same.
+# The seed and the processor decide which numbers become 0: on an Intel processor, torch draws them
+# with the library MKL, on others with its own generator. The cell shows what an Intel processor
+# drops with seed 123, and whether your processor drops the same.
 
 # %%
 dropout = nn.Dropout(0.5)

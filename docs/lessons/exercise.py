@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise: write attention yourself
 #
-# You write the attention of a GPT: four short functions. A check compares them with the attention
-# of gptx itself (`gpt.model`). If the numbers differ, it looks for the typical slip that gives
-# exactly your numbers, and names it.
+# You write the attention of a GPT: four short functions. A checker compares their results with the
+# attention of gptx itself (`gpt.model`). If the numbers differ, the checker tries typical slips,
+# and names the slip that gives exactly your numbers.
 
 # %%
 import torch
@@ -23,7 +23,7 @@ causal = torch.ones(T, T, dtype=torch.bool).tril()  # (T, T), True on and below 
 
 # %%
 def scores(q, k):
-    """Gap 1: q · kᵀ / √D. Row i belongs to query i. Two (B, T, D) -> (B, T, T)"""
+    """Gap 1: q · kᵀ / √D. Row i belongs to query i. Both (B, T, D) -> (B, T, T)"""
     raise NotImplementedError
 
 
@@ -33,7 +33,7 @@ def weights(scores):
 
 
 def context(weights, v, dropout):
-    """Gap 3: nn.Dropout of the weights, times the values. (B, T, T), (B, T, D) -> (B, T, D)"""
+    """Gap 3: dropout of the weights, times the values. (B, T, T), (B, T, D) -> (B, T, D)"""
     raise NotImplementedError
 
 
@@ -44,23 +44,26 @@ def join(contexts, proj):
 
 # %% [markdown]
 # ## The checker
-# `attention` computes all heads with four functions and the matrices of a model of gptx. `twice`
-# does it as the model answers (`eval`), and as it trains (`train`).
+# `attention` computes all heads with the four functions and the matrices of a model of gptx.
+# `twice` calls it in both modes of a torch module: `eval`, without dropout, and `train`, with
+# dropout.
 #
-# **Guess 1.** A slip in which gap gives right numbers in `eval`, and wrong ones only in `train`?
+# **Guess 1.** In one gap, a slip gives right numbers in `eval` and wrong numbers in `train`. Which?
 # <details><summary>Answer</summary>
 # Gap 3, if dropout is forgotten. In `eval`, dropout changes nothing.
 # </details>
 #
-# **Guess 2.** Scaled by $\sqrt{C}$ in place of $\sqrt{D}$: are the weights more or less equal?
+# **Guess 2.** If we divide by $\sqrt{C}$ in place of $\sqrt{D}$, do the weights become more equal
+# or less equal?
 # <details><summary>Answer</summary>
-# More equal: scores are too small by the factor $\sqrt{H} = 2$.
+# More equal: the scores are too small by the factor $\sqrt{H} = 2$.
 # </details>
 #
-# **Guess 3.** A mask shows the next character. Is the training loss then better or worse?
+# **Guess 3.** A wrong mask lets a query see the next character. Does the training loss rise or
+# fall?
 # <details><summary>Answer</summary>
-# Much better, and that is the danger. The model copies what it must predict. When it writes a text,
-# there is no next character to copy, and the text is nonsense.
+# It falls far, and that is the danger: the model copies the character that it must predict. When
+# the model writes a text, there is no next character to copy, and the text is nonsense.
 # </details>
 
 # %%
@@ -74,7 +77,7 @@ x = torch.randn(B, T, C, dtype=torch.float64)  # (B, T, C)
 
 
 def attention(scores, weights, context, join):
-    """(B, T, C): attention of x with these functions and the model's matrices."""
+    """Returns the attention of x with these functions and the model's matrices: (B, T, C)"""
     contexts = []
     for head in model.heads:
         q, k, v = head.query(x), head.key(x), head.value(x)  # (B, T, D) each
@@ -83,7 +86,7 @@ def attention(scores, weights, context, join):
 
 
 def twice(forward):
-    """What forward() returns in eval and in train, with equal random numbers: (2, B, T, C)"""
+    """Returns the results of forward() in eval and in train, with the same seed: (2, B, T, C)"""
     results = []
     for training in (False, True):
         model.train(training)
@@ -96,8 +99,8 @@ expected = twice(lambda: model(x, lambda q, k: (q, k)))  # (2, B, T, C), by gpt.
 print(f"first text, first 6 columns, by gpt.model (T, 6)\n{expected[0, 0, :, :6]}")
 
 # %% [markdown]
-# The next cell has the solution, and the slips with what to do. **Read it later.** To check one
-# gap, the checker takes the other three from the solution.
+# The next cell has the solution and the typical slips, each with advice. **Read it later.** To
+# check one gap, the checker takes the other three functions from the solution.
 
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
@@ -136,7 +139,7 @@ slips = {  # gap -> the slip's name, what to do -> code with the slip
 
 
 def check(gap, function):
-    """What is right or wrong with a function for this gap, in one line."""
+    """Returns one line: whether a function for this gap is right, or which slip it has."""
     try:
         result = twice(lambda: attention(**solution | {gap: function}))
     except NotImplementedError:
@@ -161,7 +164,7 @@ for gap, function in zip(solution, (scores, weights, context, join), strict=True
     print(check(gap, function))
 
 # %% [markdown]
-# The checker knows each slip, and accepts the solution:
+# This cell tests the checker: it names every slip, and accepts the solution.
 
 # %%
 for gap, versions in slips.items():

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Multi-head attention
 #
-# One head computes one mean of the words. But a word may need several things: the word before it, a
-# name far back. So a layer has several heads, each with its own matrices. You compute them one
-# after the other, then all at once.
+# One head computes one weighted mean of the words. But a word may need several things: the word
+# before it, or a name far back. So a layer has several heads, each with its own matrices. You
+# compute the heads one after another, then all at once.
 
 # %%
 import torch
@@ -63,8 +63,8 @@ assert contexts.shape == (2, 6, 2)
 
 # %% [markdown]
 # ## Heads side by side
-# The wrapper puts the columns of $H$ heads side by side. $D$, the width of each, is the **head
-# size**.
+# The wrapper puts the outputs of $H$ heads side by side. Each head has $D$ columns; $D$ is the
+# **head size**.
 
 
 # %%
@@ -92,12 +92,13 @@ assert side_by_side.shape == (2, 6, 4)
 # %% [markdown]
 # **Guess 1.** The first two columns are those of one head alone. Why?
 # <details><summary>Answer</summary>
-# They are head 0, and head 0 draws its matrices first, with the same seed 123. Heads do not
-# influence each other. So they could run at the same time.
+# They are the output of head 0, which draws its matrices first, with the same seed 123. Heads do
+# not influence each other, so a computer can compute them at the same time.
 # </details>
 #
 # ## A product of stacks
-# To compute all heads at once, we stack their matrices: $(B, H, T, D)$.
+# To compute all heads at once, we put their queries (or keys, or values) into one tensor of the
+# shape $(B, H, T, D)$. `@` then multiplies the matrices of each head.
 
 # %%
 head_0 = [[0.2745, 0.6584, 0.2775, 0.8573], [0.8993, 0.0390, 0.9268, 0.7388]]
@@ -115,14 +116,16 @@ assert torch.equal(turned[0, 0], torch.tensor(head_0).T)
 
 # %% [markdown]
 # ## All heads at once: weight splits
-# One large matrix computes the queries of all heads, one the keys, one the values. Then the columns
-# are split: columns 0 to $D-1$ are head 0, and so on. At the end, `out_proj` mixes the heads.
+# One large matrix computes the queries of all heads, a second one the keys, a third one the values.
+# Then `split` divides the columns: columns 0 to $D-1$ belong to head 0, the next $D$ to head 1, and
+# so on. At the end, `out_proj` mixes the heads.
 #
-# **Guess 2.** A row of queries has $H \cdot D$ numbers. Why `view(B, T, H, D).transpose(1, 2)`, and
-# not directly `view(B, H, T, D)`?
+# **Guess 2.** A row of queries has $H \cdot D$ numbers. Why do we write
+# `view(B, T, H, D).transpose(1, 2)`, and not `view(B, H, T, D)`?
 # <details><summary>Answer</summary>
-# "view" only counts on: it fills the last axis first. Directly, head 0 would get all columns of the
-# first words, and head 1 those of the last words. No error appears, but the heads are wrong.
+# `view` keeps the numbers in their order in memory. With `view(B, H, T, D)`, head 0 would get all
+# columns of the first words, and head 1 all columns of the last words. torch raises no error, but
+# the heads are wrong.
 # </details>
 
 
@@ -162,8 +165,8 @@ show("output of MultiHeadAttention", output, 2 * expected)
 assert output.shape == (2, 6, 2)
 
 # %% [markdown]
-# Both forms are the same attention: with the wrapper's matrices, stacked one below the other, the
-# numbers before `out_proj` are equal.
+# Both forms are the same attention. We stack the wrapper's matrices one below the other and copy
+# them into the new module. The numbers before `out_proj` are then equal to the wrapper's.
 
 # %%
 same = MultiHeadAttention(d_in=3, d_out=4, n_head=2)  # D = 2
@@ -175,10 +178,10 @@ torch.testing.assert_close(same.concat(batch), side_by_side)
 
 # %% [markdown]
 # ## The attention of gptx
-# gptx has attention in two forms: `heads`, a readable module for each head, and `fused`, one fast
-# kernel. In a GPT, input and output have the same width $C$ (`n_embd`); the head size is $C / H$. A
-# checkpoint has one matrix `qkv`: the rows of all queries, then keys, then values. With the same
-# weights, all three modules give the same outputs and gradients.
+# gptx has attention in two forms: `heads` has a readable module for each head, `fused` one fast
+# kernel for all heads. In a GPT, input and output have the same width $C$ (`n_embd`); the head size
+# is $C / H$. A checkpoint has one matrix `qkv`: first the rows for queries, then keys, then values.
+# With the same weights, both forms and the module above give the same outputs and gradients.
 
 # %%
 ours = MultiHeadAttention(d_in=4, d_out=4, n_head=2)
@@ -195,9 +198,9 @@ for form in ("heads", "fused"):
     torch.testing.assert_close(torch.autograd.grad(y.square().sum(), x)[0], gradient)
 
 # %% [markdown]
-# **Guess 3.** The smallest GPT-2 has $C = 768$ and 12 heads. How many numbers are trained in the
-# attention of one layer, without biases for queries, keys and values?
+# **Guess 3.** The smallest GPT-2 has $C = 768$ and 12 heads. How many numbers does training change
+# in the attention of one layer, without biases for queries, keys and values?
 # <details><summary>Answer</summary>
-# $4 \cdot 768^2 + 768 = 2360064$: four square matrices, and the bias of "out_proj". The number of
-# heads does not matter: more heads are narrower heads.
+# $4 \cdot 768^2 + 768 = 2360064$: four square matrices, and the bias of `out_proj`. The number of
+# heads does not matter: if there are more heads, each head is narrower.
 # </details>

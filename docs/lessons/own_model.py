@@ -1,14 +1,16 @@
 # %% [markdown]
 # # A head of your own model
 #
-# You train a small GPT and take one head apart: its scores by hand, its weights, its output. Then
-# you switch it off, and give it the output of another text.
+# You train a small GPT and compute one of its heads by hand: scores, weights and output. Then you
+# switch this head off, and give the heads the output that they have in another text.
 #
 # The text `repeats` has lines such as `qwertyqwerty`: a word of random letters comes again and
-# again. Two heads start on the previous characters, and the blocks have attention only, so that 220
-# steps suffice: a few seconds. For a model of your own, write `run = gpt.load("checkpoints/mine")`.
+# again. 220 steps are enough, a few seconds: two heads start on the previous characters, and the
+# blocks have no feed-forward layer. For a model of your own, write
+# `run = gpt.load("checkpoints/mine")`.
 #
-# Names: `T` characters, `C` = n_embd columns, `H` heads, `D = C // H`, `V` characters in all.
+# Names: the text has `T` characters, the vocabulary `V`. The model has `C` = n_embd columns and `H`
+# heads of the size `D = C // H`.
 
 # %%
 import tempfile
@@ -37,16 +39,16 @@ print(f"{L} layers, {H} heads, C = {run.config.n_embd}, D = {D}")
 
 # %% [markdown]
 # ## Every activation
-# `run.activations(text)` returns what the model computes, by name. A key selects: `["q", 1, 0]` is
-# layer 1, head 0. The first axis is the text: `[0]` takes the only one.
+# `run.activations(text)` returns what the model computes, by name: `acts["q", 1, 0]` are the
+# queries of layer 1, head 0. The first axis is the text; `[0]` takes the only text.
 #
-# We look for a head that copies. The text is a word twice. At the second `w`, an **induction head**
-# attends to the `e` after the first `w`: `period − 1` places back.
+# We look for a head that copies. The text is a word that comes twice. At the second `w`, an
+# **induction head** attends to the `e` after the first `w`: `period − 1` characters back.
 #
 # **Guess 1.** Which layer has this head, and why not layer 0?
 # <details><summary>Answer</summary>
 # Layer 1. The head must know which character stands before each key. A head of layer 0 writes this
-# into the stream, and only later layers can read it.
+# into the residual stream, and only later layers can read it.
 # </details>
 
 # %%
@@ -62,8 +64,9 @@ assert layer == 1
 
 # %% [markdown]
 # ## q · k by hand
-# One score is a sum of $D$ products: $\sum_d q_d k_d / \sqrt{D}$. All scores are one product of
-# matrices. Then the mask, then softmax: these must be the weights that the model used.
+# One score is a sum of $D$ products: $\sum_d q_d k_d / \sqrt{D}$. One product of two matrices
+# computes all scores. We apply the mask and softmax; the result must be the weights that the model
+# used.
 
 # %%
 q, k, v = (acts[name, layer, head][0].astype(np.float64) for name in "qkv")  # (T, D) each
@@ -80,14 +83,14 @@ assert np.allclose(weights @ v, acts["context", layer, head][0], atol=1e-3)  # (
 
 # %% [markdown]
 # ## The prediction, with and without the head
-# The logits of the last character give a probability for each next one: $p = \text{softmax}$. A
-# `patch` replaces a stage; all that follows is computed from the new values. `context` is the
-# output of a head. If it is 0, the head is switched off.
+# The softmax of the last character's logits gives each next character its probability $p$. A
+# `patch` replaces a stage, and gptx computes everything after it from the new values. `context` is
+# the output of a head. If we replace it by 0, the head is switched off.
 #
-# **Guess 2.** The best head is switched off. Will the model still predict the right letter?
+# **Guess 2.** We switch the best head off. Does the model still predict the right letter?
 # <details><summary>Answer</summary>
-# Yes: the other heads of the layer do the same job. Only without all of them does p fall to that of
-# a guess.
+# Yes: the other heads of the layer do the same job. Without all of them, $p$ is as low as that of a
+# guess.
 # </details>
 
 
@@ -108,12 +111,13 @@ assert none < 0.5 * p[right]
 
 # %% [markdown]
 # ## Patch the heads
-# The same heads get the output that they have in another text, whose answer is another letter. All
-# else stays as it is. If these heads carry the answer, the prediction moves to the other letter.
+# Now we replace the output of these heads by their output in another text, in which another letter
+# comes next. Nothing else changes. If these heads carry the answer, the prediction moves to the
+# other letter.
 #
-# **Guess 3.** After the patch, is p of the first text's letter 0?
+# **Guess 3.** After the patch, is $p$ of the first text's letter 0?
 # <details><summary>Answer</summary>
-# Not exactly: softmax gives no character exactly 0.
+# No, but it is small: softmax gives no character exactly 0.
 # </details>
 
 # %%

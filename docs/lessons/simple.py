@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Simple attention
 #
-# Attention gives each word of a sentence a new row of numbers that contains something of the other
-# words, too. This lesson does that with nothing to train: dot products, softmax, a weighted mean.
+# Attention gives each word of a sentence a new row of numbers, which also depends on the other
+# words. This lesson computes it with nothing to train: dot products, softmax, a weighted mean.
 
 # %%
 import torch
@@ -18,8 +18,9 @@ def show(name, tensor, numbers=""):
 
 # %% [markdown]
 # ## Words as rows of numbers
-# A model computes with numbers. So each word gets a row of numbers, its **embedding**: here $T = 6$
-# words, rows of width $C = 3$. In a real model the numbers are trained, and a row has hundreds.
+# A model computes with numbers. So each word gets a row of numbers, its **embedding**: here, $T =
+# 6$ words have rows of width $C = 3$. In a real model, training finds the numbers, and a row has
+# hundreds of them.
 
 # %%
 words = ["Your", "journey", "starts", "with", "one", "step"]
@@ -30,8 +31,8 @@ inputs = torch.tensor(rows)  # (T, C) = (6, 3)
 # %% [markdown]
 # ## Scores: which words are similar?
 # We follow one word, "journey". The word that looks at the others is called the **query**. Its
-# **score** with word $j$ is a dot product: multiply number by number, then add. Two rows that point
-# in the same direction have a high score.
+# **score** with word $j$ is the dot product of their rows: multiply number by number, then add. Two
+# rows that point in the same direction have a high score.
 #
 # $$s_j = x_{query} \cdot x_j = \sum_{c=1}^{C} x_{query,c} \, x_{j,c}$$
 
@@ -51,8 +52,9 @@ show("scores of journey", scores_2, "0.9544 1.4950 1.4754 0.8434 0.7070 1.0865")
 # </details>
 #
 # ## Weights: softmax
-# We want to mix the words: much of a word with a high score, little of a word with a low score. For
-# a mean we need weights that sum to 1. The simplest way is to divide by the sum of all scores.
+# We want to mix the words: much of a word with a high score, little of a word with a low score.
+# This is a weighted mean, and its weights must sum to 1. The simplest way is to divide each score
+# by the sum of all scores.
 
 # %%
 shares_2 = scores_2 / scores_2.sum()  # (T,)
@@ -60,8 +62,8 @@ show("scores / their sum", shares_2, "0.1455 0.2278 0.2249 0.1285 0.1077 0.1656"
 show("sum", shares_2.sum(), "1.0000")
 
 # %% [markdown]
-# This works only if all scores are positive: with 1, −1 and 2, the second share is −0.5. So
-# **softmax** takes the exponential of each score first, which is always positive.
+# This works only if all scores are positive: of the scores 1, −1 and 2, the second gets the share
+# −0.5. So **softmax** first takes the exponential of each score, which is always positive.
 #
 # $$w_j = \frac{e^{s_j}}{\sum_k e^{s_k}}$$
 
@@ -80,9 +82,9 @@ torch.testing.assert_close(weights_2, naive_2)
 # %% [markdown]
 # **Guess 2.** We add 10 to every score. How do the weights change?
 # <details><summary>Answer</summary>
-# Not at all. Each exponential is multiplied by $e^{10}$, above and below the fraction line, so it
-# cancels. torch uses this: it subtracts the largest score first, as $e^{1000}$ is too large for a
-# floating-point number.
+# They do not change. Each exponential is multiplied by $e^{10}$, above and below the fraction line,
+# so this factor cancels. torch uses this fact: it first subtracts the largest score, because
+# $e^{1000}$ is too large for a floating-point number.
 # </details>
 
 # %%
@@ -91,8 +93,8 @@ assert softmax_by_hand(torch.tensor([1000.0, 999.0])).isnan().all()
 
 # %% [markdown]
 # ## The context vector
-# The **context vector** of "journey" is the weighted mean of all rows, $z = \sum_j w_j x_j$. It
-# replaces its old row.
+# The **context vector** of "journey" is the weighted mean of all rows, $z = \sum_j w_j x_j$. It is
+# the new row of "journey".
 
 # %%
 context_2 = torch.zeros_like(query)  # (C,)
@@ -103,7 +105,7 @@ show("context of journey", context_2, "0.4419 0.6515 0.5683")
 # %% [markdown]
 # ## All words at once
 # Now each word is the query once. Row $i$ of the table has the scores of word $i$ with all words.
-# Two loops compute it; one matrix product is the same, and much faster: $S = X X^\top$.
+# Two loops compute the table; one matrix product gives the same table much faster: $S = X X^\top$.
 
 # %%
 looped = torch.empty(len(words), len(words))  # (T, T)
@@ -120,8 +122,8 @@ show("scores", scores, expected_scores)
 torch.testing.assert_close(looped, scores)
 
 # %% [markdown]
-# **Guess 3.** The table of scores is symmetric: "one" with "step" is the same as "step" with "one",
-# 0.2935. Softmax then works on each row (`dim=-1`, the last axis). Is the table of weights
+# **Guess 3.** The table of scores is symmetric: "one" has the same score with "step" as "step" with
+# "one", 0.2935. Softmax then works on each row (`dim=-1`, the last axis). Is the table of weights
 # symmetric, too?
 # <details><summary>Answer</summary>
 # No. Each row is divided by its own sum. "one" gives "step" the weight 0.1295, "step" gives "one"
@@ -153,8 +155,8 @@ torch.testing.assert_close(contexts[1], context_2)
 # %% [markdown]
 # ## Hello shiny sun! By hand, and a rounding error
 # Three words are few enough for paper. Compute the context vector of "shiny", then run the cell.
-# A text that computed it by hand got 0.3992, 0.3858, 0.8610. The method is right, but its numbers
-# were rounded on the way: `rounded_parts`. Keep all digits, round once.
+# A published calculation by hand gives 0.3992, 0.3858, 0.8610. Its method is right, but it rounds
+# the numbers in each step (`rounded_parts`). Keep all digits, and round only the result.
 
 # %%
 three = torch.tensor([[0.34, 0.22, 0.54], [0.53, 0.34, 0.98], [0.29, 0.54, 0.93]])  # (3, C)

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Attention with trainable weights
 #
-# In `simple`, a word always attends to similar words. A model must be able to learn something else:
-# a verb may look for its subject, a closing bracket for the opening one. So each word gets three
-# new rows, from three trained matrices: what it looks for, what it offers, and what it says.
+# In the lesson `simple`, a word always attends to similar words. A model must be able to learn
+# other relations: a verb may look for its subject, a closing bracket for the opening bracket. So
+# three trained matrices give each word three new rows: what it looks for, what it offers, and what
+# it contributes.
 
 # %%
 import torch
@@ -32,8 +33,8 @@ show("W_key", W_key, "0.1366 0.1025  0.1841 0.7264  0.3153 0.6871")
 
 # %% [markdown]
 # ## Query, key and value
-# The **query** is what a word looks for. The **key** is what others compare their query with. The
-# **value** is what a word contributes to the mean.
+# The **query** says what a word looks for. The **key** says what a word offers: other words compare
+# their queries with it. The **value** is what a word contributes to the mean.
 #
 # $$q = x \, W_{query} \qquad k = x \, W_{key} \qquad v = x \, W_{value}$$
 
@@ -51,16 +52,16 @@ values = inputs @ W_value  # (T, d_out)
 assert keys.shape == values.shape == (6, 2)
 
 # %% [markdown]
-# **Guess 1.** In `simple`, "journey" with "one" and "one" with "journey" have the same score. Is
-# that still so?
+# **Guess 1.** In `simple`, "journey" has the same score with "one" as "one" with "journey". Is this
+# still true?
 # <details><summary>Answer</summary>
-# No. The first is the query of "journey" times the key of "one", the second the query of "one"
-# times the key of "journey".
+# No. The first score is the query of "journey" times the key of "one". The second score is the
+# query of "one" times the key of "journey".
 # </details>
 #
 # ## Scores, weights, context
-# A score is a query times a key. Before softmax, it is divided by $\sqrt{d_k}$, where $d_k = 2$ is
-# the width of a key. This is **scaled dot-product attention** (Vaswani et al. 2017).
+# A score is a query times a key. Before softmax, we divide the scores by $\sqrt{d_k}$, where $d_k =
+# 2$ is the width of a key. This is **scaled dot-product attention** (Vaswani et al. 2017).
 #
 # $$w = \mathrm{softmax}\left(\frac{q K^\top}{\sqrt{d_k}}\right) \qquad z = w V$$
 
@@ -75,12 +76,13 @@ show("context of journey", context_2, "0.3061 0.8210")
 assert abs(scores_2[4] - (inputs[4] @ W_query) @ key_2) > 0.01  # guess 1
 
 # %% [markdown]
-# **Guess 2.** Queries and keys have 64 columns, all random with mean 0 and standard deviation 1.
-# What is the standard deviation of their scores? And why does it matter?
+# **Guess 2.** Queries and keys have 64 columns of random numbers with mean 0 and standard deviation
+# 1. What is the standard deviation of their scores? And why does it matter?
 # <details><summary>Answer</summary>
 # $\sqrt{64} = 8$: a score is a sum of 64 products, and variances add up. With scores so far apart,
-# softmax gives nearly all weight to one word. Then its gradient is nearly 0, and the matrices
-# hardly learn. Divided by $\sqrt{d_k}$, scores have the standard deviation 1 for every $d_k$.
+# softmax gives nearly all weight to one word. Then the gradient of softmax is nearly 0, and the
+# matrices hardly learn. After the division by $\sqrt{d_k}$, scores have the standard deviation 1
+# for every $d_k$.
 # </details>
 
 # %%
@@ -89,7 +91,8 @@ assert 7.8 < random_scores.std() < 8.2
 
 # %% [markdown]
 # ## As a module
-# `nn.Parameter` tells torch that training may change a matrix. All words are computed at once.
+# `nn.Parameter` tells torch that training may change a matrix. The module computes all words at
+# once.
 
 
 # %%
@@ -118,8 +121,8 @@ torch.testing.assert_close(v1(inputs)[1], context_2)
 
 # %% [markdown]
 # ## With nn.Linear
-# Models use `nn.Linear`. It draws its matrix around 0, within $\pm 1/\sqrt{d_{in}}$, and training
-# starts better from there.
+# Models use `nn.Linear`. It draws the numbers of its matrix between $-1/\sqrt{d_{in}}$ and
+# $1/\sqrt{d_{in}}$; training starts better from such numbers.
 
 
 # %%

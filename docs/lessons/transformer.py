@@ -1,10 +1,12 @@
 # %% [markdown]
 # # The Transformer: an encoder and a decoder
 #
-# "Attention Is All You Need" (Vaswani et al. 2017) has two stacks of blocks. The **encoder** reads
-# a source. The **decoder** writes a target, one character after the other, and looks at the source
-# by **cross-attention**. You build all of it here and train it for half a minute: `24 Dec 2026` in,
-# `2026-12-24` out. Names: `B` texts, `S` characters of the source, `T` of the target, `C` = d_model
+# The model of "Attention Is All You Need" (Vaswani et al. 2017) has two stacks of blocks. The
+# **encoder** reads a source text. The **decoder** writes a target text, one character after
+# another, and looks at the source by **cross-attention**. You build both and train them for half a
+# minute: they learn to write `2026-12-24` for `24 Dec 2026`.
+#
+# Names: `B` texts, `S` characters of the source, `T` characters of the target, `C` = d_model
 # columns, `H` heads, `D = C // H`, `V` characters in the vocabulary.
 
 # %%
@@ -18,10 +20,10 @@ from torch import nn
 
 # %% [markdown]
 # ## Positions and LayerNorm
-# Attention does not know the order of its inputs. So each position $t$ has a fixed row of waves,
-# which is added: $P_{t, 2i} = \sin(t / 10000^{2i/C})$ and $P_{t, 2i+1} = \cos(t / 10000^{2i/C})$.
+# Attention does not know the order of its inputs. So we add a fixed row of waves for each position
+# $t$: $P_{t, 2i} = \sin(t / 10000^{2i/C})$ and $P_{t, 2i+1} = \cos(t / 10000^{2i/C})$.
 #
-# LayerNorm makes all rows the same size: gain · (x − mean) / (std + ε) + shift.
+# LayerNorm gives all rows the same size: gain · (x − mean) / (std + ε) + shift.
 
 
 # %%
@@ -45,13 +47,14 @@ class LayerNorm(nn.Module):
 
 # %% [markdown]
 # ## Attention between two texts
-# Queries come from `x`, keys and values from `memory`. In self-attention both are the same text. In
-# cross-attention `memory` is the encoder's output. `allowed` is True where a query may attend.
+# Queries come from `x`, keys and values from `memory`. In self-attention, `x` and `memory` are the
+# same text. In cross-attention, `memory` is the encoder's output. `allowed` is True where a query
+# may attend to a key.
 #
-# **Guess 1.** The source has 16 characters, the decoder has read 3. What shape do the weights of
-# one head of cross-attention have?
+# **Guess 1.** The source has 16 characters, and the decoder has read 3 characters of the target.
+# What shape do the weights of one head of cross-attention have?
 # <details><summary>Answer</summary>
-# (3, 16): a row for each query (target), a column for each key (source).
+# (3, 16): a row for each query (from the target), a column for each key (from the source).
 # </details>
 
 
@@ -79,7 +82,7 @@ class MultiHeadAttention(nn.Module):
 
 # %% [markdown]
 # ## Blocks
-# Each sublayer is added to its input, and the sum is normalised (**post-norm**):
+# Each block adds the output of a sublayer to its input and normalises the sum (**post-norm**):
 # $x \leftarrow \text{norm}(x + \text{dropout}(\text{sublayer}(x)))$.
 
 
@@ -120,9 +123,9 @@ assert sizes == (3_150_848, 4_200_960)
 
 # %% [markdown]
 # ## The whole model
-# The **padding mask** hides what only fills up shorter texts; the **causal mask** hides later
-# characters from the decoder. Embeddings are multiplied by $\sqrt{C}$. One matrix serves as both
-# embeddings and as the output weights (**tying**).
+# The **padding mask** hides the padding, which fills up shorter texts. The **causal mask** hides
+# later characters from the decoder. The model multiplies embeddings by $\sqrt{C}$. It uses one
+# matrix for the embeddings of source and target, and for the output weights (**tying**).
 
 # %%
 PAD, START = 0, 1  # ids
@@ -167,8 +170,8 @@ class Transformer(nn.Module):
 
 # %% [markdown]
 # ## The dates
-# 20,500 days between 1900 and 2099, each written in one of seven forms. The model never sees the
-# first 500 in training: they are for the test.
+# We draw 20,500 days between 1900 and 2099 and write each in one of seven forms. The first 500 days
+# are for the test: the model does not see them in training.
 
 # %%
 FORMS = ["%d %B %Y", "%B %d, %Y", "%d %b %Y", "%b %d, %Y", "%d/%m/%Y", "%d.%m.%Y", "%Y%m%d"]
@@ -194,13 +197,13 @@ print("target", answers[0], targets[0])
 
 # %% [markdown]
 # ## Training
-# The decoder reads `>2026-12-2` and learns to predict `2026-12-24`: at each place the next
-# character. All places train at once, as the causal mask hides the answers (**teacher forcing**).
-# Post-norm needs a learning rate that starts small (**warm-up**).
+# The decoder reads `>2026-12-2` and learns to predict `2026-12-24`: the next character at each
+# position. All positions train at once, because the causal mask hides the answers (**teacher
+# forcing**). Post-norm needs a learning rate that starts small (**warm-up**).
 #
 # **Guess 2.** How large is the loss before the first step, with $V$ characters?
 # <details><summary>Answer</summary>
-# About $\ln V$, the loss of a uniform guess, or somewhat more.
+# About $\ln V$, the loss of a uniform guess, or a little more.
 # </details>
 
 
@@ -226,8 +229,8 @@ for step in range(STEPS):
 
 # %% [markdown]
 # ## Writing
-# The encoder runs once. The decoder reads what it has written so far, and the likeliest next
-# character is added, ten times.
+# The encoder runs once. The decoder runs ten times: each time, it reads what it has written so far,
+# and we append the likeliest next character.
 
 
 # %%
@@ -250,12 +253,12 @@ if STEPS >= 600:
 
 # %% [markdown]
 # ## What cross-attention looks at
-# A row for each character that the decoder writes, a column for each character of the source; the
-# mean of the four heads.
+# The table has a row for each character that the decoder writes, and a column for each character of
+# the source. A number is the mean weight of the four heads.
 #
-# **Guess 3.** The rows that write the month: where will their weight be?
+# **Guess 3.** Two rows write the month. To which characters of the source do they attend most?
 # <details><summary>Answer</summary>
-# On the letters of the month: the model has learned that Dec means 12.
+# To the letters of the month: the model has learned that Dec means 12.
 # </details>
 
 # %%
@@ -270,10 +273,12 @@ if STEPS >= 600:
 
 # %% [markdown]
 # ## Five mistakes
-# All five stand in one published notebook, whose two texts have no padding and ten words each.
+# All five mistakes stand in one published notebook. It does not notice them, because its two texts
+# have ten words each and no padding.
 #
-# **1. Cross-attention gets the target's padding mask.** If the texts differ in length, torch raises
-# an error. If they do not, nobody notices that queries attend to padding of the source.
+# **1. Cross-attention gets the target's padding mask.** If source and target differ in length,
+# torch raises an error. If they have the same length, queries attend to the padding of the source,
+# and nobody notices it.
 
 # %%
 cross, memory = model.decoder[0].cross, model.encode(sources[:1])  # (1, S, C)
@@ -284,7 +289,8 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown]
-# **2. The padding id has no row.** 1024 words have the ids 0 … 1023, but padding has the id 1024.
+# **2. The embedding has no row for padding.** 1024 words have the ids 0 … 1023, but padding has the
+# id 1024.
 
 # %%
 try:
@@ -294,8 +300,8 @@ except IndexError as error:
     print(error)
 
 # %% [markdown]
-# **3. The initial weights are never set:** `_reset_parameters` is not called. An embedding then has
-# torch's standard deviation, 1, and the loss starts far above $\ln V$.
+# **3. The notebook never sets the initial weights:** it does not call its `_reset_parameters`. An
+# embedding then has torch's standard deviation, 1, and the loss starts far above $\ln V$.
 
 # %%
 new = Transformer(V, d_model=64, n_head=4, d_ff=256, n_layer=1)
@@ -306,14 +312,15 @@ print(f"loss at the start: {xavier:.4f} after Xavier's, {never:.4f} after torch'
 assert xavier < 6 < 20 < never
 
 # %% [markdown]
-# **4. Tying is described, but not done.** There are three matrices of 1024 × 512 in place of one:
-# 1,048,576 parameters more. Here they are one object:
+# **4. The notebook describes tying, but does not do it.** It has three matrices of 1024 × 512 in
+# place of one: 1,048,576 parameters more. In this lesson, they are one object:
 
 # %%
 assert model.output.weight is model.embedding.weight
 
 # %% [markdown]
-# **5. The decoder block makes a dropout, but never applies it:** two calls give the same numbers.
+# **5. The decoder block has a dropout module, but never applies it.** So two calls in training give
+# the same numbers.
 
 # %%
 block, seen = DecoderBlock(64, 4, 256), torch.ones(1, 1, 1, dtype=torch.bool)

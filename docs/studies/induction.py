@@ -2,13 +2,13 @@
 
 The texts are random letters that come twice. At the second `a`, an induction head attends to the
 character after the first `a` (Elhage et al. 2021; Olsson et al. 2022). Its keys must know which
-character stands before them; heads of an earlier layer write this. The study switches these heads
-off for the queries, the keys or the values of the induction head's layer alone (path patching, Wang
-et al. 2023).
+character stands before them; heads of an earlier layer look back and write this into the residual
+stream. The study switches these heads off: for everything after them, or only for the queries, the
+keys or the values of the induction head's layer (path patching, Wang et al. 2023).
 
     python docs/studies/induction.py [RUN]
 
-Without a run it trains `repeats` first, about a minute.
+Without RUN, the script first trains `repeats`, in about a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PERIOD, TEXTS = 12, 100
 
 
 def repeated_letters(run: gpt.TrainedGPT) -> npt.NDArray[np.int64]:
-    """(TEXTS, 2 · PERIOD) ids: different letters in random order, twice."""
+    """Returns ids, (TEXTS, 2 · PERIOD): each text has different letters in random order, twice."""
     letters = [n for n, character in enumerate(run.vocabulary.characters) if character.isalpha()]
     orders = np.random.default_rng(0).permuted(np.tile(letters, (TEXTS, 1)), axis=1)[:, :PERIOD]
     return np.concatenate((orders, orders), axis=1)
@@ -36,8 +36,8 @@ def repeated_letters(run: gpt.TrainedGPT) -> npt.NDArray[np.int64]:
 def measure(
     run: gpt.TrainedGPT, ids: npt.NDArray[np.int64], patch: Mapping[Any, Any] | None = None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
-    """The weight of each head on the previous character, and on the one after the same letter,
-    (L, H) each; the loss of the second copy, nats per character.
+    """Returns two mean weights of each head, (L, H) each: on the previous character, and on the
+    character after the same letter; and the loss of the second copy, in nats per character.
     """
     acts = run.activations(ids, ["weights", "logits"], patch=patch)
     weights, logits = acts["weights"].astype(float), acts["logits"].astype(float)
@@ -49,7 +49,7 @@ def measure(
 
 
 def study_paths(run: gpt.TrainedGPT, ids: npt.NDArray[np.int64]) -> dict[str, float]:
-    """The losses with and without the heads that look back, by what they are switched off for."""
+    """Returns the losses with and without the heads that look back, by what cannot read them."""
     previous, copied, loss = measure(run, ids)
     layer = 1 + int(copied[1:].max(axis=1).argmax())
     earlier = previous[:layer]
