@@ -1,8 +1,9 @@
 """Measures changes of a recipe one at a time, at equal time, with several seeds.
 
-Equal time without a noisy clock: steps of every variant and of the recipe are timed in turns, and a
-variant gets the recipe's number of steps divided by the ratio of the medians. Loss is that of
-the GPT without counting, over the whole validation split, final weights. The last line is JSON.
+The script first times steps of every variant and of the recipe in turns. A variant then gets the
+recipe's number of steps, divided by the ratio of the median times. So equal time does not depend on
+the clock during the trainings. The loss is that of the GPT without counting on the whole validation
+split, with the final weights. The last line is JSON.
 
     python benchmarks/ablate.py CORPUS [--steps 500] [--seeds 1 2 3] [--base "n_layer=2 lr=…"]
         [--variant "ReLU: activation='relu'" …] [--equal steps]
@@ -27,7 +28,7 @@ from gpt.config.train import preset_values
 from gpt.devices import let_threads_sleep
 from gpt.training.step import evaluate
 
-#: The choices of the default preset, each one changed alone.
+#: Variants of the default preset: each changes one of its choices.
 VARIANTS = {
     "learned positions": "position='learned'",
     "GELU": "activation='gelu'",
@@ -51,7 +52,7 @@ def settings(text: str) -> dict[str, Any]:
 def final_loss(
     model_config: ModelConfig, config: TrainConfig, train_ids: np.ndarray, val_ids: np.ndarray
 ) -> float:
-    """Nats per character after the whole schedule."""
+    """Returns the nats per character of the validation split after the whole schedule."""
     *_, (model, _) = islice(training(model_config, config, train_ids), config.steps)
     return evaluate(model, val_ids, "cpu").nats
 
@@ -59,12 +60,12 @@ def final_loss(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--steps", type=int, default=500, help="of the recipe itself")
+    parser.add_argument("--steps", type=int, default=500, help="steps of the recipe")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--base", default="", help="changes to the default preset")
     parser.add_argument("--variant", action="append", help='"name: field=value …"; repeatable')
     parser.add_argument("--equal", choices=["time", "characters"], default="time")
-    parser.add_argument("--rounds", type=int, default=15, help="steps timed of each")
+    parser.add_argument("--rounds", type=int, default=15, help="timed steps of each")
     parser.add_argument("--threads", type=int, default=0, help="0 = torch's choice")
     options = parser.parse_args()
     if options.threads:

@@ -1,11 +1,12 @@
 """Speed and memory of encoding a text to ids, compared with nanoGPT's plain loop.
 
-Random texts of one kind are generated, then encoded, each in a separate process: by gptx, from the
-file to the ids on the disk, hashed, checked and counted; and as in `prepare.py`: the whole text as
-one string, `sorted(set(data))`, `[stoi[c] for c in data]`, an array, a file. "SHA-256" is the time
-of that hash alone in one thread: it shows how fast the machine is at the moment. Memory is the peak
-above a process that has only imported the same modules, without pages of files, which the system
-can free at any time; helper processes count in full. Medians of the rounds; the last line is JSON.
+The script generates a random text of each kind. Each round encodes it twice, in separate processes.
+"gptx" goes from the file to the ids on the disk, with hash, checks and counts. "loop" is the loop
+of nanoGPT's `prepare.py`: the whole text as one string, `sorted(set(data))`, `[stoi[c] for c in
+data]`, an array, a file. "SHA-256" only computes this hash in one thread, which shows how fast the
+machine is at the moment. Memory is the peak above that of a process that has only imported the same
+modules. It does not include pages of files, which the system can free at any time; helper processes
+count in full. Numbers are medians of the rounds; the last line is JSON.
 
     python benchmarks/encode.py [--megabytes 256] [--rounds 3] [--folder FOLDER]
 """
@@ -61,7 +62,7 @@ import gpt.corpus.corpus
 text, folder = sys.argv[1:]
 peak, done = 0, threading.Event()
 def own():
-    "Bytes of memory that are no pages of a file, here and in processes beside."
+    "Returns the bytes of memory of this process and its children, without pages of files."
     total, me = 0, f"/proc/self/task/{os.getpid()}/children"
     for process in ["self", *open(me).read().split()]:
         with contextlib.suppress(OSError):
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", default=list(LETTERS), choices=list(LETTERS))
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--folder", help="Where the texts are made; they are deleted.")
+    parser.add_argument("--folder", help="where to write the texts; they are deleted")
     options = parser.parse_args()
     rows = []
     for kind in options.kinds:
@@ -110,7 +111,7 @@ def main() -> None:
 
 
 def write(path: Path, letters: str, size: int) -> None:
-    """A text of words of these letters, with punctuation, that does not repeat within a cache."""
+    """Writes lines of words of these letters, in an order that does not repeat within a cache."""
     draw = random.Random(1)
     words = ["".join(draw.choices(letters, k=draw.randint(1, 10))) for _ in range(20_000)]
     lines = [
@@ -125,7 +126,7 @@ def write(path: Path, letters: str, size: int) -> None:
 
 
 def compared(text: Path, rounds: int, sides: list[str]) -> dict[str, dict[str, float]]:
-    """Medians of each side's bytes a second, CPU seconds a gigabyte and peak memory, in turns."""
+    """Returns each side's medians: bytes a second, CPU seconds a gigabyte, peak memory in bytes."""
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     size = os.path.getsize(text)
     for _ in range(rounds):

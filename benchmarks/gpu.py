@@ -1,7 +1,7 @@
-"""Every measurement that needs a GPU: rows G1, G2, G3, G5, G6 and G7.
+"""Every measurement that needs a GPU. Each is a row of a table: G1, G2, G3, G5, G6 or G7.
 
-Each row appends its JSON line to the output when it is finished. Finished rows are not repeated, so
-several short runs can complete the table.
+The script appends a JSON line to the output when a row is finished. It does not repeat finished
+rows, so several short calls can complete the table.
 
     python benchmarks/gpu.py tinyshakespeare.txt --output results/gpu.jsonl [--rows G1 G3 …]
 """
@@ -35,7 +35,7 @@ def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
 
 
 def trained(corpus: str, options: str) -> Row:
-    """A whole training: its loss, the seconds of its steps, and of the whole command."""
+    """Runs a training; returns its loss, the seconds of its steps, and those of the command."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         done = gptx(f"train {corpus} --device cuda --json {options}", folder)
@@ -48,7 +48,7 @@ def trained(corpus: str, options: str) -> Row:
 
 
 def suite(_: str) -> Row:
-    """G1: readable = fused = cached = numpy on CUDA, and every other test that needs a GPU."""
+    """G1: the tests that compare the forms of the model on CUDA, and all others with a GPU."""
     tests = ["-m", "pytest", "-q", "-k", "cuda or parity or decoder or device"]
     done = subprocess.run(
         [sys.executable, *tests], cwd=HERE.parent, text=True, capture_output=True, check=False
@@ -57,13 +57,13 @@ def suite(_: str) -> Row:
 
 
 def classic(corpus: str) -> Row:
-    """G2: nanoGPT's recipe for a GPU; it reaches 1.4697 there."""
+    """G2: nanoGPT's recipe for a GPU, which reaches 1.4697 in nanoGPT."""
     return trained(corpus, "--preset classic")
 
 
 def default(corpus: str) -> Row:
-    """G3: the default preset after a few seconds and at its end (P5), and the speed of training
-    steps of 10.7 M parameters (P6).
+    """G3: the loss of the default preset after a few seconds and at its end, and the speed of
+    training 10.7 M parameters.
     """
     losses = {f"{seconds} s": trained(corpus, f"--minutes {seconds / 60}") for seconds in (3, 30)}
     speeds = {
@@ -75,7 +75,7 @@ def default(corpus: str) -> Row:
 
 
 def characters_per_second(batch: int, compiled: bool) -> int:
-    """Characters that 6 × 384 learns to predict in a second, with a context of 256."""
+    """Returns how many characters a second a model of 6 layers of width 384 trains on."""
     config = ModelConfig(vocab_size=65, n_layer=6, n_head=6, n_embd=384, block_size=256)
     train = TrainConfig(batch_size=batch, precision="bfloat16", compile=compiled)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
@@ -83,8 +83,8 @@ def characters_per_second(batch: int, compiled: bool) -> int:
 
 
 def exact(corpus: str) -> Row:
-    """G5: whether a resumed run equals an unbroken one, and the seconds of the steps, with and
-    without deterministic algorithms.
+    """G5: whether a resumed run has the same files as an unbroken run, and the seconds of steps, with
+    and without deterministic algorithms.
     """
     row: Row = {}
     for option in ("--no-deterministic", "--deterministic"):
@@ -103,7 +103,7 @@ def exact(corpus: str) -> Row:
 
 
 def memory(corpus: str) -> Row:
-    """G6: a batch too large for any GPU: exit code 8, and the advice."""
+    """G6: the exit code (8) and the advice after a batch that is too large for any GPU."""
     shape = "--n-layer 24 --n-embd 2048 --n-head 16 --block-size 1024 --batch-size 4096"
     with tempfile.TemporaryDirectory() as folder:
         done = gptx(f"train {corpus} --device cuda --steps 5 {shape}", folder)
@@ -111,7 +111,7 @@ def memory(corpus: str) -> Row:
 
 
 def best(corpus: str) -> Row:
-    """G7: the preset best, five seeds."""
+    """G7: the preset best with five seeds."""
     return {f"seed {seed}": trained(corpus, f"--preset best --seed {seed}") for seed in range(1, 6)}
 
 

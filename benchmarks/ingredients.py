@@ -1,10 +1,11 @@
-"""What each ingredient of the default brings, on several corpora, for equally many minutes.
+"""Measures what ingredients of the default bring, on several corpora, with equally many minutes.
 
-Each variant trains alone, one after another, as a user runs it. Losses are nats per character over
-the whole validation split, final weights: both together, the GPT alone (which trains as it does
-without counting), and counting alone (the best order of Kneser–Ney; the order is chosen on the
-split that it is scored on). If `pyppmd` is installed, also PPMd of order 6, which reads the
-training text, and starts again from there for every 4,000 characters. The last line is JSON.
+The variants train one after another, as a user runs them. Losses are nats per character on the
+whole validation split, with the final weights: of the GPT and counting together, of the GPT alone,
+and of counting alone. Counting is Kneser–Ney with the order that is best on this split. If `pyppmd`
+is installed, the script also measures PPMd of order 6: it reads the training text, and then 4,000
+characters of the validation split, each time starting from the training text. The last line is
+JSON.
 
     python benchmarks/ingredients.py CORPUS … [--minutes 2] [--seeds 1 2 3]
         [--variant "GPT alone: --counting 0" …] [--characters 20000]
@@ -29,12 +30,12 @@ VARIANTS = {
     "no heads on the last characters": "--previous-heads 0",
     "classic": "--preset classic",
 }
-PIECE = 4_000  # characters after which PPMd starts again
-ORDER, MEMORY = 6, 2**28  # of PPMd; the memory in bytes
+PIECE = 4_000  # characters of the validation split that PPMd reads after the training text
+ORDER, MEMORY = 6, 2**28  # PPMd's order, and its memory in bytes
 
 
 def ppmd(text: str) -> float | None:
-    """Nats per character of the validation split; None without pyppmd."""
+    """Returns PPMd's nats per character of the validation split, or None without pyppmd."""
     if importlib.util.find_spec("pyppmd") is None:
         return None
     import pyppmd

@@ -1,11 +1,11 @@
 """The page of `gptx live` in Chromium: how fast it opens and follows the keys.
 
-A key's time is from its event to the frame that shows the result, in the page's own clock. Appended
-characters fill the context; an edit replaces the first character of a full context, so that every
-position is computed again. "empty page" is the same of a page with a text field, a worker that only
-answers, and a canvas: what the browser itself takes. Without --run, the script trains for a few
-steps a model of 0.8 M parameters with a context of 64, as weights and times do not depend on each
-other. The last line is JSON.
+The time of a key is the time from its event to the frame that shows the result, in the page's own
+clock. "append" types characters until the context is full. "edit" replaces the first character of a
+full context, so the page computes every position again. "empty page" has only a text field, a
+worker that answers at once, and a canvas; its times are those of the browser. Without --run, the
+script trains a model of 0.8 M parameters with a context of 64 for a few steps; the times do not
+depend on the weights. The last line is JSON.
 
     python benchmarks/live.py [--run RUN] [--edits 30]
 """
@@ -26,7 +26,7 @@ from measure import GPTX, timed
 
 import gpt
 
-#: Waits until another key has been answered, without asking the page in each of its frames.
+#: Waits until the page has answered another key. It does not poll the page, which takes time.
 ANSWERED = "n => times.length > n || new Promise((resolve) => { window.wake = resolve; })"
 SHAPE = "--steps 20 --counting 0 --n-layer 4 --n-head 4 --n-embd 128 --block-size 64"
 #: Records the milliseconds from each key to the frame that shows the answer.
@@ -68,7 +68,7 @@ worker.postMessage(0);
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The page in Chromium, and the milliseconds until it had drawn."""
+    """Opens a page in Chromium; returns after its first drawing."""
     from playwright.sync_api import sync_playwright
 
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
@@ -76,7 +76,7 @@ def opened(path: Path) -> Iterator[Any]:
         browser = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-gpu"]
         )
-        # The functions that wait are evaluated, which the page's policy forbids.
+        # bypass_csp: the page's policy forbids to evaluate the functions that wait.
         page = browser.new_page(viewport={"width": 1280, "height": 900}, bypass_csp=True)
         page.goto(path.as_uri())
         page.wait_for_function('performance.getEntriesByName("drawn").length')
@@ -85,12 +85,12 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def opening(page: Any) -> float:
-    """Milliseconds from the start of loading to the first drawing."""
+    """Returns the milliseconds from the start of loading to the first drawing."""
     return float(page.evaluate('performance.getEntriesByName("drawn")[0].startTime'))
 
 
 def times(page: Any, keys: list[str]) -> list[float]:
-    """Milliseconds of each key, pressed after the one before has been answered."""
+    """Presses each key after the page has answered the key before; returns the milliseconds."""
     page.evaluate("times.length = 0")
     for number, key in enumerate(keys):
         page.locator("#input").press(key)
@@ -101,24 +101,24 @@ def times(page: Any, keys: list[str]) -> list[float]:
 
 
 def appending(page: Any, context: int) -> list[float]:
-    """Of characters that are typed into an empty text until the context is full."""
+    """Types into an empty text until the context is full; returns the milliseconds of each key."""
     page.locator("#input").fill("")
     page.wait_for_timeout(500)
     return times(page, [*("the time of the world " * 50)[: context - 1].replace(" ", "e")])
 
 
 def editing(page: Any, edits: int) -> list[float]:
-    """Of another first character, the context being full."""
+    """Changes the first character of a full context; returns the milliseconds of each change."""
     found = []
     for number in range(edits):
         page.locator("#input").evaluate("input => input.setSelectionRange(0, 1)")
-        page.wait_for_timeout(200)  # the caret chooses a row, which is drawn, too
+        page.wait_for_timeout(200)  # the page draws the row that the caret has chosen
         found += times(page, ["ab"[number % 2]])
     return found
 
 
 def summary(values: list[float]) -> dict[str, float]:
-    """Median and 95th percentile."""
+    """Returns the median and the 95th percentile."""
     return {
         "median": round(statistics.median(values), 1),
         "p95": round(statistics.quantiles(values, n=20)[18], 1),

@@ -1,4 +1,4 @@
-"""Functions of all benchmarks: timing a whole process, and measuring the machine's limit."""
+"""Functions that several benchmarks use: they time processes and steps, and measure the machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
 
 @dataclass(frozen=True)
 class Timed:
-    """One process that succeeded: wall seconds, CPU seconds, its output."""
+    """Wall seconds, CPU seconds and output of a process that succeeded."""
 
     wall: float
     cpu: float
@@ -36,8 +36,8 @@ class Timed:
 def timed(command: list[str], threads: int | None = None) -> Timed:
     """Runs a command to its end; raises CalledProcessError unless it succeeds.
 
-    `cpu` includes every child process that ended during the run. The command keeps its bytecode, as
-    an installed program does.
+    `cpu` includes every child process that ended during the run. Python may write bytecode files,
+    as for an installed program.
     """
     environment = {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -58,7 +58,7 @@ def timed(command: list[str], threads: int | None = None) -> Timed:
 def train(
     corpus: str, arguments: str, seed: int, folder: str, threads: int | None = None
 ) -> dict[str, float]:
-    """One run of `gptx train`: its loss and that of the GPT alone in nats, and times in seconds."""
+    """Runs `gptx train`; returns its loss and the GPT's loss in nats, and times in seconds."""
     where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
     command = [GPTX, "train", corpus, *shlex.split(arguments), "--seed", str(seed), "--json"]
     done = timed([*command, *where], threads)
@@ -74,7 +74,7 @@ def train(
 
 
 def configs(values: dict[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
-    """The options in `values` for a model and its training."""
+    """Returns the options in `values` for a model and for its training."""
     from gpt.config import ModelConfig, TrainConfig
     from gpt.config.fields import only_fields
 
@@ -83,7 +83,7 @@ def configs(values: dict[str, Any], vocab_size: int) -> tuple[ModelConfig, Train
 
 
 def split_ids(text: str) -> tuple[np.ndarray, np.ndarray, int]:
-    """The ids of a text to train on and to validate on, and the number of its characters."""
+    """Returns the ids of the training and the validation split, and the size of the vocabulary."""
     from gpt.vocabulary import Vocabulary
 
     vocabulary = Vocabulary("".join(sorted(set(text))))
@@ -94,7 +94,7 @@ def split_ids(text: str) -> tuple[np.ndarray, np.ndarray, int]:
 def training(
     model_config: ModelConfig, config: TrainConfig, ids: np.ndarray, device: str = "cpu"
 ) -> Iterator[tuple[GPT, float]]:
-    """Trains a new model without end: after each step, the model and the step's loss."""
+    """Trains a new model without end; yields the model and the loss of each step."""
     from gpt.model import GPT, initialise
     from gpt.training.step import Learner
 
@@ -107,7 +107,9 @@ def training(
 
 
 def in_turns(loops: Sequence[Iterator[Any]], rounds: int) -> list[list[float]]:
-    """Seconds of `rounds` steps of each loop, one step of each in turn, after two that start it."""
+    """Runs one step of each loop in turn. Returns the seconds of `rounds` steps of each loop; the
+    first two steps of a loop do not count.
+    """
     times: list[list[float]] = [[] for _ in loops]
     for number in range(rounds + 2):
         for loop, taken in zip(loops, times, strict=True):
@@ -119,7 +121,7 @@ def in_turns(loops: Sequence[Iterator[Any]], rounds: int) -> list[list[float]]:
 
 
 def step_seconds(steps: Iterator[Any], seconds: float) -> float:
-    """Median time of the steps of a training; of several ranks, the slowest's."""
+    """Returns the median seconds of a training's steps; the slowest rank counts."""
     from gpt.training import ranks
 
     times = [0.0]
@@ -131,7 +133,9 @@ def step_seconds(steps: Iterator[Any], seconds: float) -> float:
 
 
 def sgemm_rate() -> float:
-    """GFLOP/s of a float32 product of a small model's shapes: the limit of a training step."""
+    """Returns the GFLOP/s of float32 matrix products in a small model's shapes. No training step in
+    float32 can be faster.
+    """
     import torch
 
     rows, inner, columns = 2048, 128, 512

@@ -1,13 +1,13 @@
-"""Whether `gptx train repeats` trains its heads, with several seeds, one whole command after
-another.
+"""Tests with several seeds whether `gptx train repeats` trains previous and induction heads.
 
-For each seed: the time of the training, the largest value of each measure of `gptx heads`,
-its head, the loss without that head, and the names of the heads. The last line is
-JSON; the exit code is 1 unless every seed has a head named "previous" and one named "induction".
+For each seed, the script prints the time of the training and the names of the heads. For three
+measures of `gptx heads`, it prints the largest value, its head, and the loss without that head. The
+last line is JSON. The exit code is 1 unless every seed has a head named "previous" and a head named
+"induction".
 
     python benchmarks/repeats.py [--seeds 1 2 3 4 5] [--threads 1] [--arguments "--steps 500"]
 
-With --corpus FILE and --arguments it measures other models, whose heads may have no names.
+With --corpus FILE and --arguments, it measures other models, whose heads may have no names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEEDED = {"previous", "induction"}
 
 
 def best(heads: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The head with the largest value of a measure: its place, the value, its error and Δloss."""
+    """Returns the head with the largest value of a measure, with the value, its error and Δloss."""
     head = max(heads, key=lambda row: row[name])
 
     def of(measure: str) -> list[float]:
@@ -37,7 +37,7 @@ def best(heads: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def one(corpus: str, arguments: str, seed: int, threads: int | None) -> dict[str, Any]:
-    """A training and its heads."""
+    """Trains a model, and returns the numbers of the training and of its heads."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.getloadavg()[0]
         run = train(corpus, arguments, seed, folder, threads)

@@ -1,11 +1,11 @@
-"""Whether two checkouts compute the same: weights, sampled texts, and every number of `--json`.
+"""Tests whether two checkouts compute the same weights, sampled texts, and numbers of `--json`.
 
-Each checkout trains four small models by its own code, stops each once in the middle, resumes it,
-and reads it: attn, heads, next, why, eval, runs, sample. Both work at the same time, with one
-thread each. Then each command's numbers are compared exactly. A key may be renamed; a number that
-only one checkout writes is a difference, and so is another order of the numbers under one key.
-Texts other than the sampled ones are not compared, nor are times and versions (NEVER), nor what
-same.toml excuses.
+Each checkout trains four small models with its own code, stops each once in the middle and resumes
+it. Then it runs attn, heads, next, why, eval, runs and sample with them. Both checkouts work at the
+same time, with one thread each. The script compares the numbers of each command exactly. A key may
+be renamed. A number that only one checkout writes is a difference, and so is another order of the
+numbers under one key. The script does not compare other texts than the sampled ones, times and
+versions (NEVER), and numbers that same.toml excuses.
 
     python benchmarks/same.py OLD NEW [--corpus FILE] [--excuses benchmarks/same.toml]
 
@@ -35,12 +35,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-CORPUS_CHARACTERS = 150_000  # of the texts that come with Python, if there is no --corpus
-#: So that neither the clock nor the machine's speed chooses anything.
+CORPUS_CHARACTERS = 150_000  # how much of Python's own texts is the corpus without --corpus
+#: Options of every run, so that nothing depends on the clock or on the machine's speed.
 EVERY_RUN = "--seed 1 --micro-batch-size 0 --eval-interval 75"
 SHAPE = "--n-layer 2 --n-head 4 --n-embd 64 --block-size 64 --batch-size 16 --precision float32"
 FIXED = f"{EVERY_RUN} {SHAPE} --dropout 0.1 --weight-decay 0.1 --warmup-steps 20"
-#: Run -> the arguments of its training, without its steps.
+#: Name of a run -> the arguments of its training, without the number of steps.
 TRAININGS = {
     "classic": f"{{corpus}} --preset classic {FIXED}",
     "alone": f"{{corpus}} --preset default --counting 0 {FIXED}",
@@ -48,9 +48,9 @@ TRAININGS = {
     "repeats": f"repeats {EVERY_RUN}",
 }
 STAGES = ("scores", "scaled", "masked", "weights", "context", "concat", "proj", "resid_mid")
-TEXT = "'the value of the values'"  # all characters are known to each model
-#: For each run: a command's name -> its spellings. The first one that is no usage error counts, so
-#: a checkout that spells the command differently gets another line here.
+TEXT = "'the value of the values'"  # every model knows all characters of it
+#: Name of a command that reads a run -> its spellings. The first spelling that is no usage error
+#: counts: if a checkout spells a command differently, the command has one more spelling here.
 COMMANDS: dict[str, tuple[str, ...]] = {
     **{
         f"attn {stage}": (
@@ -69,7 +69,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "sample 'the ' --run {run} --length 300 --seed 1 --temperature 0.8 --top-k 20",
     ),
 }
-#: The training of a run, in two parts; see COMMANDS.
+#: The two commands that train a run, as in COMMANDS.
 TRAIN: dict[str, tuple[str, ...]] = {
     "train": (
         "train {training} --run {run} --steps 150 --eval-part 4096 --json",
@@ -77,16 +77,16 @@ TRAIN: dict[str, tuple[str, ...]] = {
     ),
     "train --resume": ("train --resume --run {run} --steps 300 --json",),
 }
-#: Commands about all runs; see COMMANDS.
+#: Commands about all runs, as in COMMANDS.
 COMMON: dict[str, tuple[str, ...]] = {"runs": ("runs --json",)}
-MODELS = ("checkpoints/{run}/step-*300/model.safetensors",)  # where the last model of a run may be
-#: Keys of numbers that are never compared: times, speeds, and the version of a format.
+MODELS = ("checkpoints/{run}/step-*300/model.safetensors",)  # patterns of a run's last model
+#: Patterns of keys whose numbers are never compared: times, speeds, and versions of formats.
 NEVER = ("*seconds", "*elapsed", "*minutes", "*_per_second", "spent*", "*schema", "*version")
 USAGE_ERROR = 2  # exit code
-STATUS, SUCCEEDS = "command", "succeeds"  # key and value for a command that succeeds
-VALUES, KEYS, WIDTH = 4, 8, 60  # at most so many of a difference are shown
+STATUS, SUCCEEDS = "command", "succeeds"  # key and value of a command that succeeds
+VALUES, KEYS, WIDTH = 4, 8, 60  # the most values, lines and characters shown of a difference
 
-#: Key -> its values as texts, in order. Objects in a list share one key.
+#: Key in the JSON -> its values as texts, in order. All objects in a list share their keys.
 Found = dict[str, list[str]]
 #: (Run, command) -> what the checkout computes.
 Results = dict[tuple[str, str], Found]
@@ -94,13 +94,13 @@ Results = dict[tuple[str, str], Found]
 
 @dataclass
 class Excuse:
-    """Keys that an issue changes on purpose, as patterns of names, and the reason."""
+    """Patterns of the keys that a change alters on purpose, and the reason."""
 
     reason: str
     run: str = "*"
     command: str = "*"
     key: str = "*"
-    used: int = 0  # numbers left out
+    used: int = 0  # how many numbers it has excused
 
     def covers(self, run: str, command: str, key: str) -> bool:
         pairs = ((run, self.run), (command, self.command), (key, self.key))
@@ -109,7 +109,7 @@ class Excuse:
 
 @dataclass(frozen=True)
 class Place:
-    """A checkout, and the folder in which it works."""
+    """A checkout, and the folder in which its commands work."""
 
     checkout: Path
     folder: Path
@@ -143,7 +143,7 @@ class Place:
 
 
 def numbers(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """The numbers in a JSON value, as texts, each with its key."""
+    """Yields the numbers in a JSON value as texts, each with its key."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from numbers(part, f"{key}.{name}" if key else name)
@@ -155,7 +155,7 @@ def numbers(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def found_in(done: subprocess.CompletedProcess[str], is_json: bool) -> Found:
-    """What a command has written: its numbers, or the lines of its text; and its exit code."""
+    """Returns the status of a command, and its numbers or the lines of its text."""
     if done.returncode:
         return {STATUS: [f"fails with exit code {done.returncode}", *done.stderr.splitlines()[-1:]]}
     found: Found = {STATUS: [SUCCEEDS]}
@@ -170,7 +170,7 @@ def found_in(done: subprocess.CompletedProcess[str], is_json: bool) -> Found:
 
 
 def weights(place: Place, run: str) -> Found:
-    """Tensor -> the digest of its type, shape and bytes, for the last model of a run."""
+    """Returns for each tensor of a run's last model the digest of its type, shape and bytes."""
     files = [file for name in MODELS for file in place.folder.glob(name.format(run=run))]
     if len(files) != 1:
         return {STATUS: [f"fails: {len(files)} files of the last model"]}
@@ -188,7 +188,7 @@ def weights(place: Place, run: str) -> Found:
 
 
 def results(place: Place, corpus: Path, name: str) -> Results:
-    """Trains and reads all runs; says on stderr how far it is."""
+    """Trains and reads all runs; prints its progress on stderr."""
     found: Results = {}
     for run, training in TRAININGS.items():
         words = training.format(corpus=shlex.quote(str(corpus)))
@@ -208,22 +208,22 @@ def results(place: Place, corpus: Path, name: str) -> Results:
 
 
 def described(what: str, values: Counter[str]) -> list[str]:
-    """A line with the first of these values, or none if there are no values."""
+    """Returns one line with the first of these values, or no line if there are none."""
     texts = list(values.elements())
     shown = [text if len(text) < WIDTH else f"{text[:WIDTH]}…" for text in texts[:VALUES]]
     return [f"{what}: {', '.join(shown)} ({len(texts)} in all)"] if texts else []
 
 
 def renamed(old: Found, new: Found) -> list[str]:
-    """A line for each key of OLD whose values, in the same order, another key of NEW has."""
+    """Returns a line for each key of OLD that has another name, but the same values, in NEW."""
     came = {tuple(values): key for key, values in new.items() if key not in old}
     gone = {key: came.get(tuple(values)) for key, values in old.items() if key not in new}
     return [f"renamed: {key} -> {name}" for key, name in gone.items() if name]
 
 
 def differences(old: Found, new: Found) -> list[str]:
-    """A line for each key of a command whose values differ. The numbers of keys that only one
-    checkout has are looked for under any such key of the other, because a key may be renamed.
+    """Returns a line for each key of a command whose values differ. A key may be renamed, so numbers
+    under a key that only one checkout has may stand under any such key of the other checkout.
     """
     lines = []
     for key in [key for key in old if key in new]:
@@ -244,7 +244,7 @@ def differences(old: Found, new: Found) -> list[str]:
 
 
 def without_excused(found: Found, where: tuple[str, str], excuses: Sequence[Excuse]) -> Found:
-    """What no excuse covers. Counts the numbers that each excuse leaves out."""
+    """Returns the keys that no excuse covers, and counts the numbers that each excuse covers."""
     kept = {}
     for key, values in found.items():
         covering = [excuse for excuse in excuses if excuse.covers(*where, key)]
@@ -256,7 +256,7 @@ def without_excused(found: Found, where: tuple[str, str], excuses: Sequence[Excu
 
 
 def compare(old: Results, new: Results, excuses: Sequence[Excuse]) -> dict[str, Any]:
-    """Prints what differs, and returns how much was compared and which commands differ."""
+    """Prints differences; returns how many values were compared and which commands differ."""
     compared, differing = 0, []
     for where in old:
         before, after = (without_excused(side[where], where, excuses) for side in (old, new))
@@ -278,7 +278,7 @@ def compare(old: Results, new: Results, excuses: Sequence[Excuse]) -> dict[str, 
 
 @contextmanager
 def checked_out(name: str, folder: Path) -> Iterator[Path]:
-    """A checkout: the folder `name`, or a new one of this revision, which is removed afterwards."""
+    """Yields the folder `name`, or a new checkout of the revision `name`, removed afterwards."""
     if Path(name).is_dir():
         yield Path(name).resolve()
         return
@@ -291,7 +291,7 @@ def checked_out(name: str, folder: Path) -> Iterator[Path]:
 
 
 def default_corpus(folder: Path) -> Path:
-    """A text that comes with Python."""
+    """Writes a text that comes with Python; returns its path."""
     from pydoc_data.topics import topics
 
     corpus = folder / "corpus.txt"

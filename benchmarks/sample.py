@@ -1,10 +1,11 @@
-"""Characters a second, compared with recomputing the whole window for each one, as nanoGPT does.
+"""Measures the characters a second of sampling, compared with a loop like nanoGPT's.
 
-Both draw with temperature 0.8 from random weights of a model like classic, in turns, each in its
-own process: gptx's numpy reader, and the torch model in a plain loop. "half": the window fills from
-a quarter to three quarters; "full": the text is longer than the window, so the reader starts a new
-cache every half of a window. The first character's time is counted from the prompt. The last line
-is JSON.
+"gptx" is the numpy decoder of gptx. "recompute" is the torch model in a plain loop that computes
+the whole window again for each character. Both sample from models of the preset classic with random
+weights, in turns, each in its own process. In "half", the text grows from a quarter to three
+quarters of the window. In "full", the text is longer than the window, so the decoder starts a new
+cache after each half of a window. The time of the first character includes reading the prompt. The
+last line is JSON.
 
     python benchmarks/sample.py [--rounds 3] [--models 0.8M 10.7M] [--batches 1 8 64 256]
 """
@@ -26,7 +27,7 @@ SHAPES = {
     "10.7M": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256},
 }
 SIDES = ("gptx", "recompute")
-SECONDS = 1.5  # seconds that a measurement should take
+SECONDS = 1.5  # duration of a measurement
 
 
 def main() -> None:
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def compared(model: str, batch: int, fill: str, rounds: int, threads: int | None) -> dict[str, Any]:
-    """Medians of both sides and of the pairs' ratios."""
+    """Returns the medians of both sides, and the medians of the ratios of the pairs."""
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for _ in range(rounds):
         for side in SIDES:
@@ -78,7 +79,7 @@ def compared(model: str, batch: int, fill: str, rounds: int, threads: int | None
 
 
 def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
-    """Characters a second, CPU seconds a character, seconds to the first character."""
+    """Returns characters a second, CPU seconds a character, and seconds to the first character."""
     from gpt.config import ModelConfig
     from gpt.config.fields import only_fields
     from gpt.config.train import preset_values
@@ -89,14 +90,14 @@ def measured(side: str, model: str, batch: int, fill: str) -> dict[str, float]:
     prompt, most = (block // 4, block // 2) if fill == "half" else (block, 10**6)
     draw = _gptx(config, batch) if side == "gptx" else _recompute(config, batch)
     for _ in zip(range(3), draw(prompt), strict=False):
-        pass  # work that is done only once
+        pass  # the first characters include work that is done only once
     begun = time.perf_counter()
     next(iter(draw(prompt)))
     first = time.perf_counter() - begun
     count, cpu, wall = 0, 0.0, 0.0
     while wall < SECONDS:
         drawn, more = iter(draw(prompt)), 0
-        next(drawn)  # reading the prompt is the first character's time
+        next(drawn)  # reads the prompt, whose time does not count here
         begun, spent = time.perf_counter(), time.process_time()
         for _ in drawn:
             more += 1

@@ -1,8 +1,8 @@
-"""The time that frequent commands take, compared with `import torch`.
+"""Measures the time that frequent commands take, compared with `import torch`.
 
-Whole processes, in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`, `gptx train` until
-it has made its first step, `import torch`, and a Typer program of two commands. Needs a trained run
-(any) and a text. The last line is JSON.
+The script times whole processes in turns: `gptx sample --length 1`, `gptx attn`, `gptx --help`,
+`gptx train` up to the end of its first step, `import torch`, and a Typer program of two commands.
+It needs any trained run and a text. The last line is JSON.
 
     python benchmarks/start.py [--checkpoints checkpoints] [--corpus FILE] [--rounds 7]
 """
@@ -36,11 +36,11 @@ def two(name: str = "you"):
 app()
 """
 
-UNTIL = "--until-first-step"  # before a command's words: see train_until_first_step
+UNTIL = "--until-first-step"  # the first argument of a call of train_until_first_step
 
 
 def train_until_first_step(words: list[str]) -> None:
-    """`gptx train`, which ends without any cleaning up right after its first step."""
+    """Runs `gptx train` and ends the process right after the first step, without cleaning up."""
     from gpt.commands import main, train
 
     def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:

@@ -1,10 +1,10 @@
-"""A training step: its share of the machine's limit, the time of its parts, and a plain loop.
+"""Measures a training step: its share of the machine's limit, its parts, and a plain loop.
 
-Every shape of the default preset runs in turns: its share of the float32 matrix-product rate, which
-this process measures before and after, and the time of its other parts. Then the classic preset, in
-turns with a plain eager PyTorch loop of the same shapes, which is one short function in this file
-(packed qkv, scaled_dot_product_attention, GELU, fused AdamW, gradient clipping). The last line is
-JSON.
+The script first runs every shape of the default preset in turns. It prints each shape's share of
+the float32 rate of matrix products, which it measures itself, and the shares of the kinds of work.
+Then it runs the classic preset in turns with `plain_steps`, an eager PyTorch loop of the same
+shapes (packed qkv, scaled_dot_product_attention, GELU, fused AdamW, gradient clipping). The last
+line is JSON.
 
     python benchmarks/step.py [--rounds 15] [--block 20] [--threads 2]
 """
@@ -67,7 +67,7 @@ class PlainGPT(nn.Module):
 
 
 def plain_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iterator[float]:
-    """The plain loop; yields each step's loss."""
+    """Trains PlainGPT in a plain loop; yields the loss of each step."""
     net = PlainGPT(model)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), fused=True)
     while True:
@@ -83,14 +83,14 @@ def plain_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iter
 
 
 def milliseconds(steps: Iterator[object], count: int) -> float:
-    """Per step, over `count` steps."""
+    """Returns the mean milliseconds of a step over `count` steps."""
     started = time.perf_counter()
     for _ in range(count):
         next(steps)
     return 1000 * (time.perf_counter() - started) / count
 
 
-#: Beginning of a name in the profiler -> kind of work; the first match counts.
+#: Kind of work -> how the names of its operations in the profiler begin; the first match counts.
 KINDS = {
     "optimizer": ("aten::_fused_adamw", "Optimizer."),
     "attention": ("aten::_scaled_dot_product", "aten::bmm", "aten::_softmax"),
@@ -100,7 +100,7 @@ KINDS = {
 
 
 def where_time_goes(steps: Iterator[object]) -> dict[str, float]:
-    """Kind of work -> share of a step's CPU time."""
+    """Returns: kind of work -> its share of a step's CPU time."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(5):
             next(steps)
@@ -112,7 +112,9 @@ def where_time_goes(steps: Iterator[object]) -> dict[str, float]:
 
 
 def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
-    """Each shape of the default preset: milliseconds, characters a second, share of the limit."""
+    """Returns for each shape of the default preset: milliseconds, characters a second, share of the
+    limit, and shares of the kinds of work.
+    """
     recipes = [configs({**preset_values("default", "cpu"), **shape}, VOCAB) for *_, shape in SHAPES]
     loops = [training(*recipe, ids) for recipe in recipes]
     times = [statistics.median(taken) for taken in in_turns(loops, rounds)]

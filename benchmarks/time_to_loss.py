@@ -1,6 +1,6 @@
-"""Whole trainings in turns: the default recipe and `--preset classic`, with several seeds.
+"""Compares whole trainings of the default recipe and of `--preset classic`, with several seeds.
 
-Both run as a user runs them, from the shell, and evaluate once, at the end, on the whole
+Both run in turns from the shell, as a user runs them, and evaluate once, at the end, on the whole
 validation split. "training" is the time of the optimizer steps, "wall" the time from the start of
 the process to its end. The last line is JSON.
 

@@ -1,9 +1,9 @@
-"""Training on a small text from another run's weights, beside training on it from nothing.
+"""Compares training on a small text from another run's weights with training from random weights.
 
-A parent is trained once on a large text. Then a small text is learned from nothing in 25 epochs,
-as many as the default makes at most, and from the parent's weights in a third of these steps. All
-have the same shape. Losses are the lowest of ten evaluations of each run, in nats per character of
-the small text's validation split. The last line is JSON.
+The script trains a parent once on a large text. Then it trains on a small text: from random weights
+("nothing") for 25 epochs, the most that the default allows, and from the parent's weights for a
+third of these steps. All models have the same shape. The loss of a run is the lowest of ten
+evaluations, in nats per character of the small text's validation split. The last line is JSON.
 
     python benchmarks/warm_start.py SMALL [--large TEXT] [--seeds 1 2 3] [--characters 50000]
         [--options "n_embd=64 …"] [--parent-steps 1500] [--variant "name: learning_rate=1e-3 …"]
@@ -25,7 +25,7 @@ EPOCHS = 25  # MOST_EPOCHS in gpt/training/plan.py
 
 
 def options_in(text: str) -> dict[str, Any]:
-    """ "a=1 b=x" -> {"a": 1, "b": "x"}."""
+    """Parses "a=1 b=x" to {"a": 1, "b": "x"}."""
     found: dict[str, Any] = {}
     for word in text.split():
         name, _, value = word.partition("=")
@@ -37,7 +37,7 @@ def options_in(text: str) -> dict[str, Any]:
 
 
 def outcome(text: str, folder: str, **options: Any) -> dict[str, Any]:
-    """The lowest loss of a run, its step, and the loss at each evaluation."""
+    """Trains a run; returns its lowest loss, the step of it, and the loss at each evaluation."""
     with tempfile.TemporaryDirectory(dir=folder) as runs:
         run = gpt.train(
             text=text, checkpoints=runs, data=f"{folder}/data", progress=False, **options

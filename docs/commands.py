@@ -53,8 +53,8 @@ def records(context: Any) -> Iterator[tuple[str, Record]]:
 
 
 def section(context: Any, shared: list[Record]) -> str:
-    """Returns the Markdown of a command: its help text, its usage, a table for each group of its own
-    options, and the names of the options that it shares with other commands.
+    """Returns the Markdown of a command: its help text, its usage, a table for each group of its
+    own options, and the names of the options that it shares with other commands.
     """
     usage = " ".join(context.command.get_usage(context).removeprefix("Usage: ").split())
     lines = [

@@ -55,8 +55,8 @@ class Film:
             self.show(milliseconds)
 
     def point(self, to: Locator, across: float, down: float, stills: int = 9) -> None:
-        """Moves the pointer to a point in an element: `across` and `down` are shares of its width and
-        height. Adds a screenshot of each position but the last; the next `show` adds that one.
+        """Moves the pointer to a point in an element: `across` and `down` are shares of its width
+        and height. Adds a screenshot of each position but the last; the next `show` adds that one.
         """
         box = to.bounding_box()
         assert box
