@@ -83,8 +83,8 @@ def characters_per_second(batch: int, compiled: bool) -> int:
 
 
 def exact(corpus: str) -> Row:
-    """G5: whether a resumed run has the same files as an unbroken run, and the seconds of steps, with
-    and without deterministic algorithms.
+    """G5: whether a resumed run has the same files as an unbroken run, and the seconds of steps;
+    with and without deterministic algorithms.
     """
     row: Row = {}
     for option in ("--no-deterministic", "--deterministic"):

@@ -222,8 +222,8 @@ def renamed(old: Found, new: Found) -> list[str]:
 
 
 def differences(old: Found, new: Found) -> list[str]:
-    """Returns a line for each key of a command whose values differ. A key may be renamed, so numbers
-    under a key that only one checkout has may stand under any such key of the other checkout.
+    """Returns a line for each key of a command whose values differ. A key may be renamed, so
+    numbers under a key that only one checkout has may stand under any such key of the other.
     """
     lines = []
     for key in [key for key in old if key in new]:
