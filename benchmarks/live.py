@@ -96,8 +96,8 @@ def times(page: Any, keys: list[str]) -> list[float]:
         page.locator("#input").press(key)
         page.evaluate(ANSWERED, number)
         page.wait_for_timeout(30)
-    found: list[float] = page.evaluate("times")
-    return found
+    milliseconds: list[float] = page.evaluate("times")
+    return milliseconds
 
 
 def appending(page: Any, context: int) -> list[float]:
@@ -109,12 +109,12 @@ def appending(page: Any, context: int) -> list[float]:
 
 def editing(page: Any, edits: int) -> list[float]:
     """Changes the first character of a full context; returns the milliseconds of each change."""
-    found = []
+    milliseconds = []
     for number in range(edits):
         page.locator("#input").evaluate("input => input.setSelectionRange(0, 1)")
         page.wait_for_timeout(200)  # the page draws the row that the caret has chosen
-        found += times(page, ["ab"[number % 2]])
-    return found
+        milliseconds += times(page, ["ab"[number % 2]])
+    return milliseconds
 
 
 def summary(values: list[float]) -> dict[str, float]:
@@ -129,12 +129,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--run")
     parser.add_argument("--edits", type=int, default=30)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if asked.run is None:
+        if options.run is None:
             where = ["--checkpoints", folder, "--data", f"{folder}/data"]
             timed([GPTX, "train", *SHAPE.split(), *where])
-        run = gpt.load(asked.run or folder)
+        run = gpt.load(options.run or folder)
         path = run.live(Path(folder) / "live.html")
         result: dict[str, Any] = {"bytes": path.stat().st_size}
         for _ in range(3):
@@ -144,7 +144,7 @@ def main() -> None:
         with opened(path) as page:
             page.evaluate(WATCH)
             result["append ms"] = summary(appending(page, context))
-            result["edit ms"] = summary(editing(page, asked.edits))
+            result["edit ms"] = summary(editing(page, options.edits))
         empty = Path(folder) / "empty.html"
         empty.write_text(EMPTY, "utf-8")
         with opened(empty) as page:

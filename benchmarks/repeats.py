@@ -32,8 +32,8 @@ def best(heads: list[dict[str, Any]], name: str) -> dict[str, Any]:
     def of(measure: str) -> list[float]:
         return [round(head[measure], 3), round(head[f"{measure}_error"], 3)]
 
-    found = {"head": f"{head['layer']}.{head['head']}", "value": of(name)}
-    return {**found, "uniform": head[f"{name}_uniform"], "loss": of("ablation")}
+    row = {"head": f"{head['layer']}.{head['head']}", "value": of(name)}
+    return {**row, "uniform": head[f"{name}_uniform"], "loss": of("ablation")}
 
 
 def one(corpus: str, arguments: str, seed: int, threads: int | None) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def one(corpus: str, arguments: str, seed: int, threads: int | None) -> dict[str
         before = os.getloadavg()[0]
         run = train(corpus, arguments, seed, folder, threads)
         where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
-        found = json.loads(timed([GPTX, "heads", "--ablate", "mean", "--json", *where]).output)
-    heads = found["rows"]
+        survey = json.loads(timed([GPTX, "heads", "--ablate", "mean", "--json", *where]).output)
+    heads = survey["rows"]
     names = [row["kind"] for row in heads]
     row = {"seed": seed, **run, "load": [round(before, 1), round(os.getloadavg()[0], 1)]}
     return {**row, **{name: best(heads, name) for name in MEASURES}, "names": names}
@@ -60,9 +60,9 @@ def main() -> None:
     for seed in options.seeds:
         rows.append(one(options.corpus, options.arguments, seed, options.threads))
         print(json.dumps(rows[-1]), flush=True)
-    found = [set(row["names"]) >= NEEDED for row in rows]
-    print(json.dumps({"benchmark": "repeats", "corpus": options.corpus, "found": found}))
-    sys.exit(not all(found))
+    complete = [set(row["names"]) >= NEEDED for row in rows]
+    print(json.dumps({"benchmark": "repeats", "corpus": options.corpus, "found": complete}))
+    sys.exit(not all(complete))
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ EPOCHS = 25  # MOST_EPOCHS in gpt/training/plan.py
 
 def options_in(text: str) -> dict[str, Any]:
     """Parses "a=1 b=x" to {"a": 1, "b": "x"}."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for word in text.split():
         name, _, value = word.partition("=")
         try:
-            found[name] = json.loads(value)
+            options[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            options[name] = value
+    return options
 
 
 def outcome(text: str, folder: str, **options: Any) -> dict[str, Any]:
@@ -59,14 +59,14 @@ def main() -> None:
     parser.add_argument("--options", default=OPTIONS, help="of all runs")
     parser.add_argument("--parent-steps", type=int, default=1500)
     parser.add_argument("--variant", action="append", default=[], help='"name: option=value …"')
-    given = parser.parse_args()
-    small = given.small.read_bytes().decode()[: given.characters]
-    every, rows = options_in(given.options), dict[str, Any]()
+    arguments = parser.parse_args()
+    small = arguments.small.read_bytes().decode()[: arguments.characters]
+    every, rows = options_in(arguments.options), dict[str, Any]()
     steps = EPOCHS * int(0.9 * len(small)) // (every["batch_size"] * every["block_size"])
     with tempfile.TemporaryDirectory() as folder:
         parent = gpt.train(
-            None if given.large is None else str(given.large),
-            steps=given.parent_steps,
+            None if arguments.large is None else str(arguments.large),
+            steps=arguments.parent_steps,
             evaluations=1,
             checkpoints=f"{folder}/parent",
             data=f"{folder}/data",
@@ -82,11 +82,11 @@ def main() -> None:
             "parent": warm,
             **{
                 name: {**warm, **options_in(text)}
-                for name, _, text in (each.partition(":") for each in given.variant)
+                for name, _, text in (each.partition(":") for each in arguments.variant)
             },
         }
         for name, options in variants.items():
-            runs = [outcome(small, folder, seed=seed, **options) for seed in given.seeds]
+            runs = [outcome(small, folder, seed=seed, **options) for seed in arguments.seeds]
             losses = [run["loss"] for run in runs]
             spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
             print(
@@ -101,7 +101,7 @@ def main() -> None:
         for run in rows["parent"]["runs"]
     ]
     print(f"the loss from nothing, {aim:.4f}, is reached from the parent at step {reached}")
-    print(json.dumps({"benchmark": "warm_start", "seeds": given.seeds, "rows": rows}))
+    print(json.dumps({"benchmark": "warm_start", "seeds": arguments.seeds, "rows": rows}))
 
 
 if __name__ == "__main__":
