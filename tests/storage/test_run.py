@@ -259,7 +259,7 @@ def test_resume_beside_damaged_later_steps_loses_nothing(fresh_run: Run, state: 
     checkpoint, warnings = fresh_run.last_undamaged()
     assert checkpoint.manifest.step == 12
     for warning, name in zip(warnings, ("step-00000101", "step-00000100"), strict=True):
-        assert f"(training renames this to damaged-{name})" in warning
+        assert f"(training renames the damaged one to damaged-{name})" in warning
     for _ in resume(fresh_run, corpus, checkpoint, steps=18).events():
         pass
     assert fresh_run.last().manifest.step == 18
