@@ -1,7 +1,7 @@
-"""What a result is: a title, facts, curves, rows, a sentence, and the checks of its numbers.
+"""The base class of results: a title, facts, curves, rows, a sentence, and checks of the numbers.
 
-Whatever draws or writes a result knows these names only, and a result knows nothing of terminals,
-notebooks and files. Importing this does not import rich.
+Code that draws or writes a result uses only the methods of this class, and no result knows about
+terminals, notebooks or files. Importing this module does not import rich.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy.typing as npt
 from gpt import words
 from gpt.errors import ConfigError
 
-SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
-ROW_DIGITS = 9  # what float32 needs
-RECORD_DIGITS = 17  # what float64 needs
+SCHEMA = 1  # the version of all results' JSON; it increases when a name changes its meaning
+ROW_DIGITS = 9  # significant digits that distinguish all float32 numbers
+RECORD_DIGITS = 17  # significant digits that distinguish all float64 numbers
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is
-    measured, and only has to be finite.
+    """A measured error of a result's numbers. The check passes if `error` is at most `bound`;
+    without a bound, if `error` is finite.
 
-    detail: only the long form of a result names it, unless it failed.
+    detail: only the long form of the result shows this check, unless it failed.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Check:
         return self.error <= self.bound < math.inf  # False for NaN
 
     def __str__(self) -> str:
-        """ "rows sum to 1 ±1e-7"; if it failed, the error and what is allowed."""
+        """ "rows sum to 1 ±1e-7"; for a failed check, the error and the bound."""
         error = f"{self.error:.1g}".replace("e-0", "e-")
         if self.passed:
             return f"{self.name} ±{error}" if self.error else self.name
@@ -60,10 +60,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Column:
-    """A column that people see.
+    """A column of a table for people.
 
-    field: the row's field. write: its value as text; None becomes an empty cell. bar: the value, in
-    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken.
+    field: the name of the field of a row that the column shows. write: turns the field's value into
+    text; a None becomes an empty cell. bar: whether a bar beside the number shows its value, from
+    0 to 1. right: whether the values are numbers, which are aligned right and never wrapped.
     """
 
     field: str
@@ -75,7 +76,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a drawing: y over ascending x. y that are not finite are left out."""
+    """A curve of a drawing: values y over ascending x. Points with a y that is not finite are not
+    drawn.
+    """
 
     name: str
     x: Sequence[float]
@@ -88,8 +91,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN: no
-    colour. meaning: what the colours say.
+    """A text whose characters are drawn on coloured backgrounds. shades: one number from 0 to 1 for
+    every character; NaN: no colour. meaning: a sentence that explains the colours.
     """
 
     text: str
@@ -99,9 +102,11 @@ class Passage:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix over the characters of a text. name: says which it is. values: (rows, columns), NaN
-    where there is nothing to show. rows, columns: their positions in the text, or for columns the
-    numbers of dimensions, if not `square`. weights: whether a row is shares that sum to 1.
+    """A matrix whose rows are characters of a text.
+
+    values: (rows, columns), NaN for an empty cell. rows: the rows' positions in the text. columns:
+    if `square`, the columns' positions in the text; otherwise the columns are dimensions of a
+    vector. weights: whether the values are attention weights, which sum to 1 in every row.
     """
 
     name: str
@@ -121,7 +126,7 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def all_read_only(value: Any) -> Any:
-    """The value; arrays are made read-only, also within a dictionary or tuple."""
+    """The value with read-only views of its arrays, also of those in a dictionary or a tuple."""
     if isinstance(value, np.ndarray):
         return read_only(value)
     if isinstance(value, dict):
@@ -132,7 +137,9 @@ def all_read_only(value: Any) -> Any:
 
 
 class Arrays:
-    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
+    """Base of frozen dataclasses. It makes their arrays read-only, also after copying and
+    unpickling.
+    """
 
     def __post_init__(self) -> None:
         self.__setstate__(vars(self))
@@ -141,69 +148,69 @@ class Arrays:
         vars(self).update(all_read_only(state))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
-        """Name -> array."""
+        """The fields that are arrays: name -> array."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 class Result:
-    """Base of results. A subclass is a frozen dataclass and overrides what it has.
+    """Base of results. A subclass is a frozen dataclass and overrides the methods that it needs.
 
-    Methods with `all` make the long form of what people see if it is true. People read `title`,
-    `facts`, `curves`, `passage`, `columns` of `shown` and `sentence`; programs get `record` and
-    `rows`. A dataclass cannot have a field with one of these names.
+    `title`, `facts`, `curves`, `passage`, `columns`, `shown` and `sentence` are for people; with
+    all=True they return their long form. `record` and `rows` are for programs. No field of a
+    subclass may have the name of one of these methods.
     """
 
-    #: The columns of `shown`; see `columns`.
+    #: The columns of the table for people; see `columns`.
     COLUMNS: ClassVar[Sequence[Column]] = ()
 
     @property
     def title(self) -> str:
-        """One line."""
+        """A line above the result."""
         return ""
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """Name -> text. Empty texts are left out; a text may have several lines."""
+        """Name -> text. An empty text is not shown; a text may have several lines."""
         return {}
 
     def curves(self) -> Sequence[Line]:
-        """Lines of one drawing."""
+        """The curves of the result's one drawing."""
         return ()
 
     def passage(self) -> Passage | None:
-        """A text to show in full."""
+        """A text to show with coloured characters."""
         return None
 
     def columns(self, all: bool = False) -> Sequence[Column]:
-        """What people see of each row."""
+        """The columns of the table for people."""
         return self.COLUMNS
 
     def shown(self, all: bool = False) -> Sequence[Any]:
-        """The rows that people see; dataclasses, or mappings with the names of COLUMNS."""
+        """The rows of the table for people: dataclasses or mappings."""
         return self.rows
 
     def sentence(self, all: bool = False) -> str:
-        """What the reader should know or do next; at most one sentence."""
+        """One sentence below the result: what the reader should know or do next."""
         return ""
 
     def checked(self) -> Sequence[Check]:
-        """The checks of the numbers."""
+        """The checks that the result's numbers went through."""
         return ()
 
     @property
     def rows(self) -> Sequence[Any]:
-        """The rows for programs: dataclasses, or mappings of which all have the same names."""
+        """The rows for programs: dataclasses or mappings, all with the same names."""
         return ()
 
     def record(self) -> Mapping[str, Any]:
-        """What programs get beside the rows: name -> number, text, list or dictionary."""
+        """The values for programs beside the rows: name -> number, text, list or dictionary."""
         return {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title!r}>"
 
     def to_json(self) -> str:
-        """The record and the rows as JSON."""
+        """The record and the rows as a line of JSON."""
         return to_json(self)
 
     def to_csv(self) -> str:
@@ -230,6 +237,7 @@ class Result:
 
 
 def values_of(row: Any) -> Mapping[str, Any]:
+    """The values of a result's row, which is a dataclass or a mapping: name -> value."""
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     mapping: Mapping[str, Any] = row
@@ -237,7 +245,7 @@ def values_of(row: Any) -> Mapping[str, Any]:
 
 
 def short_number(value: float, digits: int = 2) -> str:
-    """ ".25", "−1.50", "−inf": without a leading zero; "–" for NaN."""
+    """A number without a leading zero: ".25", "−1.50", "−inf"; "–" for NaN."""
     if math.isnan(value):
         return "–"
     text = f"{value:,.{digits}f}"
@@ -247,16 +255,16 @@ def short_number(value: float, digits: int = 2) -> str:
 
 
 def signed_number(value: float, digits: int = 2) -> str:
-    """ "+1.25", "−.03"."""
+    """A number with its sign: "+1.25", "−.03"."""
     text = short_number(value, digits)
     return text if text.startswith(("−", "–")) else f"+{text}"
 
 
 def round_floats(values: Any, digits: int = ROW_DIGITS) -> Any:
-    """A number, an array, or nested lists and dictionaries, with floats rounded to `digits`; floats
-    of arrays to the nine digits that float32 needs.
+    """Rounds the floats in a number, in an array, or in nested lists and dictionaries to `digits`
+    significant digits; the floats of an array always to ROW_DIGITS.
 
-    None replaces numbers that are not finite; whole numbers and texts stay as they are.
+    An array becomes a list. A float that is not finite becomes None.
     """
     if getattr(values, "ndim", 0):  # an array
         return round_floats(values.tolist())
@@ -270,7 +278,7 @@ def round_floats(values: Any, digits: int = ROW_DIGITS) -> Any:
 
 
 def to_record(result: Result, origin: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A result as nested dictionaries and lists. origin: the model that it comes from."""
+    """A result as nested dictionaries and lists. origin: names the model (StoredModel.origin)."""
     record = {"schema": SCHEMA, **(origin or {}), **round_floats(result.record(), RECORD_DIGITS)}
     if rows := result.rows:
         record["rows"] = [round_floats(values_of(row)) for row in rows]
@@ -278,19 +286,23 @@ def to_record(result: Result, origin: Mapping[str, Any] | None = None) -> dict[s
 
 
 def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
-    """A line of JSON, safe on a terminal."""
+    """A result as a line of JSON that is safe to print on a terminal."""
     return words.to_json(to_record(result, origin)) + "\n"
 
 
 def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:
-    """Names and rows: the result's rows, or its record as the only one."""
+    """The names of the columns, and the result's rows; a result without rows has its record as the
+    only row.
+    """
     rows = [values_of(row) for row in result.rows] or [result.record()]
     names = list(rows[0])
     return names, [[row[name] for name in names] for row in rows]
 
 
 def named_form(path: Path, forms: Sequence[str]) -> Any:
-    """The one of these formats that a path's ending names. Raises ConfigError."""
+    """The file format that the ending of a path names. Raises ConfigError if it is not one of
+    `forms`.
+    """
     form = path.suffix.lower().removeprefix(".")
     if form not in forms:
         raise ConfigError("path", f"{path.name} does not end in one of .{', .'.join(forms)}")
@@ -298,9 +310,10 @@ def named_form(path: Path, forms: Sequence[str]) -> Any:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV: None becomes an empty cell, the values of a list are separated by spaces. A text
-    that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP advises; a
-    single character cannot be a formula.
+    """Writes rows as CSV. None becomes an empty cell; spaces separate the values of a list.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP advises.
+    A single character cannot be a formula, so it stays as it is.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
