@@ -1,7 +1,8 @@
-"""Makes a run from a character model of nanoGPT: ckpt.pt of its train.py, meta.pkl of prepare.py.
+"""Makes a run from a character-level model of nanoGPT, whose train.py writes ckpt.pt and whose
+prepare.py writes meta.pkl.
 
-No code of these files runs. The run has one checkpoint without an optimizer state, so it cannot be
-resumed.
+gptx runs no code that these files contain. The new run has one checkpoint without an optimizer
+state, so it cannot be resumed.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 
-META_BYTES = 2**20  # nanoGPT's meta.pkl has about 20 bytes a character
-#: Instructions of a pickle of dicts, texts and whole numbers, as protocols 2 to 5 write them.
+META_BYTES = 2**20  # the most bytes of a meta.pkl; it has about 20 bytes for every character
+#: The pickle instructions that protocols 2 to 5 need for dicts, texts and whole numbers.
 PLAIN = set(
     "PROTO FRAME MARK STOP EMPTY_DICT SETITEM SETITEMS BININT BININT1 BININT2 BINUNICODE "
     "SHORT_BINUNICODE BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET".split()
@@ -55,15 +56,16 @@ def import_nanogpt(
 ) -> Checkpoint:
     """Saves the model of a ckpt.pt as a new run.
 
-    meta: the path of its meta.pkl; None: beside it, or where nanoGPT puts it. corpus: the text that
-    the model was trained on, whose last tenth nanoGPT, too, validates on; None: not known. data:
-    the folder for the encoded text. Raises ForeignModelError, which names what is missing or wrong;
-    ConfigError if the run's name is taken; TextError, StorageError; NumericsError if numpy and
-    torch compute different logits.
+    meta: the path of the meta.pkl; None: in the folder of ckpt.pt, otherwise where nanoGPT puts it.
+    corpus: the text that the model was trained on; None: not known. Its last tenth becomes the
+    validation split, as in nanoGPT. run: the new run's name. data: the folder for the encoded text.
+
+    Raises ForeignModelError if a file is missing or wrong, ConfigError if the run's name is taken,
+    TextError, StorageError, and NumericsError if numpy and torch compute different logits.
     """
     checkpoint = read_checkpoint(path)
-    about = checkpoint.get("config")
-    dataset = about.get("dataset") if isinstance(about, dict) else None
+    settings = checkpoint.get("config")
+    dataset = settings.get("dataset") if isinstance(settings, dict) else None
     if not isinstance(dataset, str):
         dataset = ""
     usual = path.resolve().parent.parent / "data" / dataset / "meta.pkl"
@@ -108,7 +110,7 @@ def import_nanogpt(
 
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
-    """Turns the error of a file that cannot be read into one line of ForeignModelError."""
+    """Turns errors of the block, which reads the file `path`, into ForeignModelError."""
     try:
         yield
     except OSError as error:
@@ -119,19 +121,19 @@ def _refusals(path: Path) -> Iterator[None]:
 
 
 def read_checkpoint(path: Path) -> dict[Any, Any]:
-    """The dict that train.py has saved: tensors, dicts, lists, texts, numbers.
+    """The dict that train.py saved: tensors, dicts, lists, texts and numbers.
 
-    torch compares no checksum of the archive. Its messages advise weights_only=False, so they
-    stay hidden. Raises ForeignModelError.
+    This function compares the archive's checksums, because torch.load does not. It hides torch's
+    messages, because they advise the unsafe weights_only=False. Raises ForeignModelError.
     """
     with _refusals(path):
         try:
             with zipfile.ZipFile(path) as archive:
                 if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():
-                    raise ValueError("torch.save compresses nothing, and its checksums are right")
+                    raise ValueError("the archive is compressed, or has a wrong checksum")
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
             if not isinstance(checkpoint, dict):
-                raise ValueError("train.py saves a dict")
+                raise ValueError("its value is not a dict")
             return checkpoint
         except OSError:
             raise
@@ -143,7 +145,7 @@ def read_checkpoint(path: Path) -> dict[Any, Any]:
 
 
 def read_meta(path: Path) -> dict[str, int]:
-    """The id of each character in meta.pkl. Raises ForeignModelError."""
+    """The ids of the characters in meta.pkl: character -> id. Raises ForeignModelError."""
     with _refusals(path):
         if not os.path.isfile(path):
             raise OSError("it is missing; --meta gives the path of the model's characters")
@@ -161,16 +163,18 @@ def read_meta(path: Path) -> dict[str, int]:
 
 
 def plain_value(data: bytes) -> Any:
-    """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for any other.
+    """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for other pickles.
 
-    Other instructions are refused before one runs: hashing a tuple of shared tuples may never end.
+    It checks all instructions before the first one runs, because even safe ones could run forever:
+    those that hash a tuple of tuples, for example.
     """
     if len(data) > META_BYTES:
         raise ValueError(f"it has more than {META_BYTES:,} bytes")
     try:
         for instruction, argument, _ in pickletools.genops(data):
+            # With a large argument, LONG_BINPUT makes a memo table that fills the memory.
             large = instruction.name == "LONG_BINPUT" and int(argument or 0) > len(data)
-            if large or instruction.name not in PLAIN:  # large: a table with so many places
+            if large or instruction.name not in PLAIN:
                 raise ValueError(f"it has the instruction {instruction.name}")
         return Unpickler(BytesIO(data)).load()
     except Exception as error:  # damaged data can raise almost any exception
@@ -178,14 +182,14 @@ def plain_value(data: bytes) -> Any:
 
 
 class Unpickler(pickle.Unpickler):
-    """Knows no class and no function."""
+    """Raises UnpicklingError for every class and function in a pickle."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it would call {module}.{name}")
 
 
 def dict_of(table: Any, name: str) -> dict[Any, Any]:
-    """The dict with this name in a table. Raises ValueError if it is missing or empty."""
+    """The dict `table[name]`. Raises ValueError if it is missing, empty or not a dict."""
     value = table.get(name) if isinstance(table, dict) else None
     if not isinstance(value, dict) or not value:
         raise ValueError(f"it has no dict '{name}'")
@@ -195,17 +199,18 @@ def dict_of(table: Any, name: str) -> dict[Any, Any]:
 def fit(
     checkpoint: dict[Any, Any], rows: list[int], size: int
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The config and the parameters of gptx. rows: the id of each character in code point order.
-    size: bytes of the file, which bound the memory.
+    """Converts a checkpoint of nanoGPT into the config and the parameters of gptx.
 
-    Raises KeyError or ValueError for a size, a name, a shape or a number that no such model has.
+    rows: nanoGPT's ids of the characters, in the order of gptx's ids. size: the file's bytes, which
+    limit the memory for tensors. Raises KeyError or ValueError if an option is missing, or if a
+    tensor is missing, unknown, or has another shape or numbers that are not finite.
     """
     arguments, state = dict_of(checkpoint, "model_args"), dict[str, Tensor]()
     for name, tensor in dict_of(checkpoint, "model").items():
-        known = isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.is_cpu
-        if not isinstance(name, str) or not known or tensor.dtype != torch.float32:
+        plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.is_cpu
+        if not isinstance(name, str) or not plain or tensor.dtype != torch.float32:
             raise ValueError(f"{short_repr(name)} is not the name of a float32 tensor")
-        if not name.endswith(".attn.bias"):  # the causal mask, which older releases of torch store
+        if not name.endswith(".attn.bias"):  # the causal mask, saved without flash attention
             state[name.removeprefix("_orig_mod.")] = tensor
     if sum(tensor.nbytes for tensor in state.values()) > 2 * size:
         raise ValueError("its tensors claim more numbers than the file has")
@@ -239,8 +244,8 @@ def fit(
 
 
 def written(config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary) -> str:
-    """A text that the model writes; it stands in for an unknown validation split."""
+    """A text that the model writes, for the excerpt of a model without a validation split."""
     reader = Reader(config, {name: tensor.numpy() for name, tensor in tensors.items()})
     settings = SampleConfig(length=EXCERPT_LENGTH, seed=1)
     samples = Samples(nullcontext(CachedDecoder(reader)), vocabulary, "", settings)
-    return "".join(gained for (gained,) in samples)
+    return "".join(piece for (piece,) in samples)
