@@ -2,7 +2,7 @@
 // One text under one model: everything that the page shows of it. T positions, D head_size.
 
 import { contributionsOf } from "./contributions.js";
-import { begin, Reading } from "./reading.js";
+import { Reading, rowStart } from "./reading.js";
 import { logSoftmax } from "./sampler.js";
 
 /** @import { Gpt } from "./gpt.js" */
@@ -23,10 +23,10 @@ export class Analysis {
   answer({ ids, off, row, scores, lens, ...asked }) {
     const reading = this.#read(ids, off);
     const trained = off.length ? this.#read(ids, []) : reading;
-    const id = asked.id ?? largest(trained.logits(row));
+    const id = asked.id ?? indexOfLargest(trained.logits(row));
     const now = seen(reading, row, id);
     const look = asked.look ?? strongest(now.parts.heads);
-    const key = asked.key ?? largest(reading.weights(look, row));
+    const key = asked.key ?? indexOfLargest(reading.weights(look, row));
     return {
       look,
       key,
@@ -55,7 +55,7 @@ export class Analysis {
  * @returns {Seen} */
 function seen(reading, row, id) {
   const { ids, layers } = reading;
-  const size = begin(ids.length);
+  const size = rowStart(ids.length);
   const surprisals = ids.slice(1).map((next, at) => -logSoftmax(reading.logits(at))[next]);
   return {
     weights: layers.map(({ weights }) => weights.map((rows) => rows.slice(0, size))),
@@ -66,7 +66,7 @@ function seen(reading, row, id) {
 }
 
 /** The place of the largest value, of equal ones the first. @param {ArrayLike<number>} values */
-function largest(values) {
+function indexOfLargest(values) {
   let best = 0;
   for (let n = 1; n < values.length; n++) if (values[n] > values[best]) best = n;
   return best;
@@ -74,7 +74,7 @@ function largest(values) {
 
 /** The head that adds most. @param {number[][]} heads what they add, by layer @returns {Head} */
 function strongest(heads) {
-  const place = largest(heads.flat());
+  const place = indexOfLargest(heads.flat());
   const count = heads[0].length;
   return { layer: Math.floor(place / count), head: place % count };
 }
@@ -84,7 +84,7 @@ function strongest(heads) {
 function lensOf(reading) {
   const depths = reading.streams.map((_, depth) => depth);
   const logits = depths.flatMap((depth) => reading.ids.map((_, at) => reading.logits(at, depth)));
-  const ids = Uint32Array.from(logits, largest);
+  const ids = Uint32Array.from(logits, indexOfLargest);
   const chances = Float32Array.from(ids, (id, n) => Math.exp(logSoftmax(logits[n])[id]));
   return { ids, chances };
 }

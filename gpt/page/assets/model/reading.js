@@ -122,7 +122,7 @@ export class Reading {
     for (const name of /** @type {const} */ (["q", "k", "v", "context", "mid"])) {
       stages[name] = withRoom(stages[name], end * n_embd);
     }
-    stages.weights = stages.weights.map((rows) => withRoom(rows, begin(end)));
+    stages.weights = stages.weights.map((rows) => withRoom(rows, rowStart(end)));
     this.row = withRoom(this.row, end);
     const { q, k, v, context } = stages;
     const packed = qkv.apply(norm1(this.streams[number], first, count), count);
@@ -147,7 +147,7 @@ export class Reading {
   #weigh({ q, k, weights }, head, query) {
     const { n_embd, head_size } = this.gpt.config;
     const scores = this.row;
-    const [keys, at, to] = [query + 1, head * head_size, begin(query)];
+    const [keys, at, to] = [query + 1, head * head_size, rowStart(query)];
     const scale = Math.fround(head_size ** -0.5);
     multiply(k, at, n_embd, head_size, keys, q, query * n_embd + at, scores, 0);
     let [largest, total] = [-Infinity, 0];
@@ -168,7 +168,7 @@ export class Reading {
     const { n_embd, head_size } = this.gpt.config;
     const sums = this.sums.fill(0);
     const at = head * head_size;
-    const row = begin(query);
+    const row = rowStart(query);
     for (let key = 0; key <= query; key++) {
       const weight = weights[head][row + key];
       for (let d = 0, i = key * n_embd + at; d < head_size; d++) sums[d] += weight * v[i++];
@@ -191,7 +191,7 @@ export class Reading {
 
   /** The weights of a head for a query. @param {Head} head @param {number} query */
   weights({ layer, head }, query) {
-    return this.layers[layer].weights[head].subarray(begin(query), begin(query + 1));
+    return this.layers[layer].weights[head].subarray(rowStart(query), rowStart(query + 1));
   }
 
   /** (D,), q⊙k of a head for a query and a key.
@@ -218,7 +218,7 @@ export class Reading {
 }
 
 /** Where the row of a query begins in the lower triangle of a matrix. @param {number} query */
-export function begin(query) {
+export function rowStart(query) {
   return query * (query + 1) / 2;
 }
 
