@@ -1,7 +1,8 @@
 // @ts-check
-// The products of a query and a key that sum to the score of the chosen cell, the largest first.
+// Draws the products, one for every dimension, of the chosen cell's query and key. They sum to the
+// cell's score q · k; the largest come first.
 
-import { make, mark, part, quoted, say } from "./dom.js";
+import { byId, make, quoted, setAttribute, setText } from "./dom.js";
 import { format, signed } from "./format.js";
 
 /** @import { App } from "./app.js" */
@@ -10,7 +11,7 @@ const MOST_PRODUCTS = 10; // bars
 
 /** @param {App} app */
 export function makeProducts(app) {
-  const host = part("products");
+  const host = byId("products");
   app.parts.push(({ answer: { products }, typed: { characters }, row, key, look }) => {
     const order = [...products.keys()].sort((i, j) =>
       Math.abs(products[j]) - Math.abs(products[i])
@@ -23,19 +24,17 @@ export function makeProducts(app) {
     });
     host.replaceChildren(...bars);
     const [query, keyed] = [quoted(characters[row]), quoted(characters[key])];
-    say(
-      part("products-title"),
+    setText(
+      byId("products-title"),
       `Why ${query} looks at ${keyed}: query × key, by dimension`,
     );
     const size = products.length;
     const sum = products.reduce((sum, product) => sum + product, 0);
     const scaled = format(sum / Math.sqrt(size));
     const sums = `sum to ${format(sum)}, ÷ √${size} = ${scaled}.`;
-    const counted = size > MOST_PRODUCTS
-      ? `${MOST_PRODUCTS} largest of ${size}; all`
-      : `All ${size}`;
-    const text = `${counted} ${sums}`;
-    say(part("products-sum"), text);
-    mark(host, "aria-label", `products of head ${look.head}: ${text}`);
+    const largest = size > MOST_PRODUCTS ? `${MOST_PRODUCTS} largest shown. ` : "";
+    const text = `${largest}All ${size} ${sums}`;
+    setText(byId("products-sum"), text);
+    setAttribute(host, "aria-label", `products of head ${look.head}: ${text}`);
   });
 }
