@@ -82,11 +82,9 @@ def exported_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[
 
 
 def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
-    """(3·n_embd,) the rows of qkv in the order of GPT-NeoX: a head's query, key and value side by
-    side.
+    """(3·n_embd,) the rows of qkv in the order of GPT-NeoX: query, key and value head by head.
 
-    gptx rotates the coordinates 2d and 2d + 1 of a head together, transformers d and d + D/2, where
-    D is head_size.
+    gptx rotates coordinates 2d and 2d + 1 of a head together, transformers d and d + head_size / 2.
     """
     heads, size = config.n_head, config.head_size
     rows = np.arange(3 * config.n_embd).reshape(3, heads, size)
@@ -174,9 +172,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
-    """The text of README.md, which the Hugging Face Hub reads. settings: the content of
-    config.json.
-    """
+    """The text of README.md, which the Hugging Face Hub reads. settings: config.json's content."""
     template = Path(__file__).with_name("card.md").read_text("utf-8")
     config, prompt = model.config, model.stored.example()
     return template.format(

@@ -60,13 +60,12 @@ STORED = {
 def live_page(
     model: TrainedGPT, text: str | None = None, layer: int | None = None, head: int | None = None
 ) -> str:
-    """The page of a model, as HTML. Its weights are float32 if the page then has at most EXACT
-    bytes, otherwise float16.
+    """The HTML page of a model. Its weights are float32 in a page of at most EXACT bytes, otherwise
+    float16.
 
     text: the text that the page opens with; None: a line of the validation split. layer, head: the
-    head that it opens with; None: the head that adds most to the logit of the likeliest next
-    character. Raises TextError for a text with unknown characters, ConfigError for a model that is
-    too large.
+    head that it opens with; None: the head that adds most to the logit of the likeliest character.
+    Raises TextError for a text with unknown characters, ConfigError for a too large model.
     """
     stored, vocabulary = model.stored, model.vocabulary
     bits, parameters = smallest_bits(stored), model.config.parameters()
@@ -232,12 +231,10 @@ def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
 
 
 def gzip_text(tensors: Tensors) -> str:
-    """The tensors' numbers, one tensor after the other, as a gzip stream in base64. The checksum of
-    gzip reveals damage.
+    """The tensors, one after the other, as a gzip stream in base64. Its checksum reveals damage.
 
-    The stream has the lowest bytes of all numbers first, then all second bytes, and so on. This
-    makes it 7 to 8 % smaller, because the highest bytes, which have the signs and the exponents,
-    are similar (benchmarks/LOG.md).
+    The lowest bytes of all numbers come first, then all second bytes, and so on. The stream is then
+    7 to 8 % smaller, because the highest bytes (sign and exponent) are similar (benchmarks/LOG.md).
     """
     numbers = np.concatenate([array.ravel() for array in tensors.values()])
     planes = numbers.view(np.uint8).reshape(-1, numbers.itemsize).T
@@ -265,9 +262,7 @@ def probe_record(stored: StoredModel, reader: Reader) -> dict[str, Any]:
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
-    """(R, T) ids of R texts: first the characters that the model's probe lacks, in a random order,
-    then random characters.
-    """
+    """(R, T) ids: the characters that the model's probe lacks, shuffled; then random characters."""
     random, size = np.random.default_rng(6), stored.config.vocab_size
     length = min(stored.config.block_size, LONGEST)
     missing = random.permutation(np.setdiff1d(np.arange(size), stored.probe.ids))

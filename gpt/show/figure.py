@@ -187,9 +187,8 @@ class _Labels:
 
     def __call__(self, character: str) -> str:
         self.used[character] = None
-        name = SPACE if character == " " else label(character, self._ascii_only)
-        if self._ascii_only and character in NAMED:
-            return NAMED[character][1]
+        is_space = character == " " and not self._ascii_only
+        name = SPACE if is_space else label(character, self._ascii_only)
         if name not in PICTURES and all(ord(sign) in self._drawn for sign in name):
             return name
         return f"U+{ord(character):04X}"
@@ -227,9 +226,7 @@ def _write_numbers(axes: Axes, matrix: Matrix, colour_of: Callable[[Any], Any]) 
 
 
 def _paint(matrices: Sequence[Matrix]) -> dict[str, Any]:
-    """The keywords of imshow for all matrices. The scale of weights is 0 to 1; that of other values
-    is symmetric around 0.
-    """
+    """The keywords of imshow. The scale is 0 to 1 for weights, otherwise symmetric around 0."""
     from matplotlib.colors import LinearSegmentedColormap
 
     weights = matrices[0].weights

@@ -160,8 +160,8 @@ def _top(matrix: Matrix, screen: Screen, digits: int, top: int) -> list[Text]:
 
 
 def draw_heads(matrices: Sequence[Matrix], across: int, screen: Screen) -> list[Text]:
-    """Small pictures of the matrices, at most `across` in a line. In the picture of a large matrix,
-    a cell shows the largest value of a square of values.
+    """Small pictures of the matrices, at most `across` in a line. A cell of a large matrix's
+    picture shows the largest value of a square of values.
     """
     step = -(-max(matrices[0].values.shape) // THUMBNAIL)  # rows and columns that a cell covers
     pictures = [_thumbnail(matrix, step, screen) for matrix in matrices]
@@ -240,9 +240,7 @@ def _ruler(positions: range, width: int) -> str:
 
 
 def _extent(matrix: Matrix) -> tuple[float, float]:
-    """The values of the darkest and the brightest shade: 0 and 1 for weights, otherwise the least
-    and the largest value.
-    """
+    """The values with the darkest and the brightest shade: for weights 0 and 1."""
     values = matrix.values[np.isfinite(matrix.values)]
     if matrix.weights or not values.size:
         return 0.0, float(matrix.weights)

@@ -76,9 +76,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve of a drawing: values y over ascending x. Points with a y that is not finite are not
-    drawn.
-    """
+    """A curve of a drawing: y over ascending x. A y that is not finite is not drawn."""
 
     name: str
     x: Sequence[float]
@@ -102,11 +100,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix whose rows are characters of a text.
-
-    values: (rows, columns), NaN for an empty cell. rows: the rows' positions in the text. columns:
-    if `square`, the columns' positions in the text; otherwise the columns are dimensions of a
-    vector. weights: whether the values are attention weights, which sum to 1 in every row.
+    """A matrix over a text. values: (rows, columns), NaN for an empty cell. rows: the positions of
+    the rows in the text. columns: the positions of the columns or, if not `square`, the dimensions
+    of a vector. weights: whether the values are attention weights: a row of them sums to 1.
     """
 
     name: str
@@ -137,9 +133,7 @@ def all_read_only(value: Any) -> Any:
 
 
 class Arrays:
-    """Base of frozen dataclasses. It makes their arrays read-only, also after copying and
-    unpickling.
-    """
+    """Base of frozen dataclasses. Their arrays are read-only, also after copying or unpickling."""
 
     def __post_init__(self) -> None:
         self.__setstate__(vars(self))
@@ -291,18 +285,14 @@ def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
 
 
 def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:
-    """The names of the columns, and the result's rows; a result without rows has its record as the
-    only row.
-    """
+    """The columns' names and the rows of a result. Without rows, its record is the only row."""
     rows = [values_of(row) for row in result.rows] or [result.record()]
     names = list(rows[0])
     return names, [[row[name] for name in names] for row in rows]
 
 
 def named_form(path: Path, forms: Sequence[str]) -> Any:
-    """The file format that the ending of a path names. Raises ConfigError if it is not one of
-    `forms`.
-    """
+    """The file format that the ending of a path names. Raises ConfigError if it names none."""
     form = path.suffix.lower().removeprefix(".")
     if form not in forms:
         raise ConfigError("path", f"{path.name} does not end in one of .{', .'.join(forms)}")

@@ -158,9 +158,7 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
 
 
 def _without_end(line: Sequence[Segment], coloured: bool) -> list[Segment]:
-    """Escapes the line's control characters, and removes the spaces at its end unless they have a
-    visible background.
-    """
+    """Escapes control characters; removes spaces at the end that have no visible background."""
     segments = [segment._replace(text=escape(segment.text)) for segment in line]
     while segments and not (coloured and segments[-1].style and segments[-1].style.bgcolor):
         segments[-1] = segments[-1]._replace(text=segments[-1].text.rstrip(" "))
@@ -176,11 +174,9 @@ def prose(text: str, screen: Screen, style: str = "") -> Text:
 
 
 def checked_text(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
-    """A line about the checks, and the line's style.
-
-    The long form names all checks with their errors; so does the short form if a check failed.
-    Otherwise the short form leaves out the checks that are details, and the errors of checks with a
-    bound.
+    """A line about the checks, and the line's style. The long form, or a failed check, shows all
+    checks with their errors. Otherwise checks with `detail` are left out, and so are the errors of
+    checks with a bound.
     """
     passed = all(check.passed for check in results)
     if screen.all or not passed:
@@ -192,9 +188,7 @@ def checked_text(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
 
 
 def in_ascii(text: str) -> str:
-    """Replaces the signs of a text by ASCII: the label ␠ by \\s, and a sign without a replacement
-    by its code, as \\xe9.
-    """
+    """A text in ASCII: "\\s" for the label ␠, the code for a sign without a replacement."""
     text = text.translate(_IN_ASCII)
     return "".join(sign if sign.isascii() else label(sign, True) for sign in text)
 
@@ -279,9 +273,7 @@ def _widths(
     cells: Sequence[Sequence[Text]],
     available: int,
 ) -> list[int]:
-    """The widths of the columns; empty if the table does not fit. Headings and texts may be wrapped
-    at spaces, numbers not.
-    """
+    """The widths of the columns; empty if the table is too wide. Only numbers are never wrapped."""
     widths, texts, whole = [], [], []
     for number, (column, heading) in enumerate(zip(columns, headings, strict=True)):
         widest = max(row[number].cell_len for row in cells)
@@ -302,9 +294,7 @@ def _widths(
 
 
 def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
-    """The rows as lists: the first cell, and below it a line "heading value" for every other
-    cell.
-    """
+    """Draws rows as lists: the first cell; below it, lines "heading value" for the others."""
     lines = []
     for first, *others in texts:
         lines.append(Text(first, "bold"))

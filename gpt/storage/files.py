@@ -57,9 +57,7 @@ def _write_all(descriptor: int, data: bytes | memoryview, position: int | None =
 
 @contextmanager
 def _created(path: Path) -> Iterator[Write]:
-    """Makes a new file, which the block writes in pieces, and flushes it to the disk after the
-    block. Raises OSError.
-    """
+    """Makes a file that the block writes in pieces; then flushes it to the disk. Raises OSError."""
     with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         yield partial(_write_all, descriptor)
         os.fsync(descriptor)
@@ -94,9 +92,7 @@ def _temporary(path: Path) -> Path:
 
 @contextmanager
 def replace_in_pieces(path: Path) -> Iterator[Write]:
-    """Makes or replaces a file, which the block writes in pieces. A reader sees either the old file
-    or the whole new one.
-
+    """Makes or replaces a file that the block writes in pieces. Readers never see a part of it.
     Raises OSError and any error of the block; the old file is then unchanged.
     """
     temporary = _temporary(path)
@@ -141,15 +137,13 @@ def append(path: Path, data: bytes) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Raises OSError if the path names a pipe, which would block, or a device, which may never end."""
+    """Raises OSError for a pipe, which would block, or a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError("it is not a regular file")
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file. Raises CheckpointError if it is missing, unreadable or not a regular
-    file.
-    """
+    """The bytes of a file. Raises CheckpointError if it is missing, unreadable or not regular."""
     try:
         check_regular(path)
         return path.read_bytes()
@@ -158,10 +152,8 @@ def read(path: Path) -> bytes:
 
 
 def commit_folder(target: Path, contents: Mapping[str, bytes]) -> None:
-    """Makes the folder `target` with these files: name -> content. After an error there is no new
-    folder.
-
-    Raises OSError, also if `target` is already a folder with files.
+    """Makes the folder `target` with files (name -> content), or leaves nothing. Raises OSError,
+    also if `target` is a folder with files.
     """
     temporary = _temporary(target)
     try:

@@ -63,9 +63,8 @@ class Baseline:
 class Doubts:
     """Reasons why a loss on the validation split may mislead (gpt/corpus/doubts.py); 0: no reason.
 
-    copied: the share of the validation text that also stands in the training text. unlike: the loss
-    of counting on the validation text, minus its highest loss on another tenth of the text, in
-    nats.
+    copied: the share of the validation text that also stands in the training text. unlike: by how
+    many nats the loss of counting is higher than on any other tenth of the text.
     """
 
     copied: float = 0.0
@@ -124,9 +123,9 @@ class Parent:
 class Clock:
     """The time budget of a training, for the steps after `start_step`.
 
-    start_elapsed: the run's `elapsed` at that step. seconds: the budget; it includes evaluations
-    and saves. peak: the highest learning rate, as a share of the option `learning_rate`. progress:
-    the share of the learning-rate schedule that is done; it never falls, and training ends at 1.
+    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at its
+    start. peak: the highest learning rate, as a share of the option `learning_rate`. progress: the
+    share of the learning-rate schedule that is done; it never falls, and training ends at 1.
     """
 
     seconds: float
@@ -154,16 +153,15 @@ class Clock:
 class Manifest:
     """Everything about a checkpoint except tensors. Losses are nats per character.
 
-    best_step: the step with the lowest val_loss. If the validation split is unlike the rest of the
-    text (`doubts`), it is the last evaluated step instead, because such a split has its lowest loss
-    early. val_loss and best_loss are measured on the same characters, see `part`.
-    final_loss: the loss of best_step's weights on final_characters characters of the split. A run
-    measures it at its end if its evaluations read fewer. gpt_loss: in a run with counting, the
-    shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
-    with evaluations and saves, without pauses between two processes. clock: only in a run with a
-    time budget; train.steps is then the most that the text allows. imported: the program that
-    trained the model; `train` then has only the number of steps, and corpus.digest is "" if the
-    training text is unknown.
+    best_step: the step with the lowest val_loss or, if the validation split is unlike the rest of
+    the text (`doubts`), the last evaluated step, as such a split prefers a model that has learned
+    little. val_loss and best_loss are measured on the same characters, see `part`. final_loss: the
+    loss of best_step on final_characters characters, measured at the end of a run whose evaluations
+    read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT alone. seconds: time
+    spent on steps. elapsed: time since training began, without interruptions. clock: only in a run
+    with a time budget; train.steps is then the most that the text allows. imported: the program
+    that trained the model; `train` then has only the number of steps, and corpus.digest is "" if
+    the training text is unknown.
     """
 
     step: int
@@ -218,17 +216,13 @@ class Manifest:
 
     @property
     def part(self) -> tuple[int, int]:
-        """The number of characters that val_loss and best_loss were measured on, and the number of
-        all validation characters.
-        """
+        """The validation characters that an evaluation predicts, and all validation characters."""
         block_size, most = self.model.block_size, self.train.eval_chars
         return characters_read(self.val_characters, block_size, most), self.val_characters
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
-        """The loss of best_step to show: final_loss, otherwise best_loss. Returns (nats, the number
-        of characters it was measured on, the number of all validation characters).
-        """
+        """final_loss, otherwise best_loss: (nats, characters predicted, validation characters)."""
         if self.final_loss is None:
             return self.best_loss, *self.part
         return self.final_loss, self.final_characters, self.val_characters

@@ -49,8 +49,8 @@ class _Schema(msgspec.Struct):
 
 
 def to_json(values: Any, indent: int | None = None) -> str:
-    """JSON with BLANK, the schema, and the values of a dataclass or dict. Raises ValueError for
-    numbers that are not finite.
+    """JSON with BLANK, the schema, and the values of a dataclass or dict. Raises ValueError for NaN
+    and infinity.
     """
     sealed = {"digest": BLANK, "schema": SCHEMA, **msgspec.to_builtins(values)}
     return json.dumps(sealed, ensure_ascii=False, indent=indent, allow_nan=False)
@@ -192,20 +192,17 @@ class StoredModel(Arrays):
 
 
 def pack(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
-    """The bytes of a sealed safetensors file. Equal content gives equal bytes. about: the values of
-    the file's JSON.
-    """
+    """The bytes of a sealed safetensors file, equal for equal content. about: the JSON's values."""
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     # The library writes several metadata entries in a random order, so there is only one.
     return seal(safetensors.numpy.save(whole, {ENTRY: to_json(about)}))
 
 
 def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes, str]:
-    """Reads a file that `pack` made: its tensors, its JSON and its digest. recorded: the digest in
-    the manifest.
+    """Reads the tensors, the JSON and the digest of a file that `pack` made.
 
-    Raises CheckpointError if the file is missing, damaged, not written by gptx, or has a digest
-    other than `recorded`.
+    recorded: the digest in the manifest; None: not known. Raises CheckpointError if the file is
+    missing, damaged, not written by gptx, or has another digest.
     """
     data = files.read(path)
     digest = check_seal(data, path)
@@ -220,9 +217,7 @@ def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes
 
 
 def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
-    """Raises CheckpointError unless the tensors are float32 and have exactly these names and
-    shapes.
-    """
+    """Raises CheckpointError unless the tensors have exactly these names and shapes, in float32."""
     for name in sorted(shapes.keys() ^ tensors.keys()):
         what = "lacks" if name in shapes else "has an unknown tensor"
         raise CheckpointError(f"damaged: {source} {what} {short_repr(name)}")

@@ -96,9 +96,7 @@ class Overview(Result):
 
     @property
     def loss(self) -> float | None:
-        """The validation loss of the best step in nats per character, measured on as many
-        characters as possible; None before the first evaluation.
-        """
+        """The validation loss of the best step, nats per character; None before an evaluation."""
         return self.manifest.shown_loss[0]
 
     @cached_property
@@ -125,9 +123,7 @@ class Overview(Result):
         return {**vars(self.manifest.model), **vars(self.manifest.train)}
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """The run's loss, text and model. The long form adds all options; for an imported run, only
-        the options of the model.
-        """
+        """The run's loss, text and model. The long form adds the options that are known."""
         manifest = self.manifest
         alone = manifest.gpt_loss
         facts: dict[str, str] = {
@@ -220,9 +216,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
 
 
 def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
-    """A sentence part with the names and the size of a run's text. parent: the model that the run
-    started from, if any.
-    """
+    """Says the names and the size of a run's text. parent: the model that the run started from."""
     kinds = f"{config.vocab_size:,} {'in the vocabulary' if parent else 'different'}"
     if not corpus.sources:
         return f"not known, {kinds} characters"
@@ -250,9 +244,7 @@ def model_facts(config: ModelConfig) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Runs(Result):
-    """A list of runs, the most recently saved run last. `runs["name"]` and `runs[-1]` are
-    Overviews.
-    """
+    """A list of runs, the most recently saved last. `runs["name"]` and `runs[-1]` are one run."""
 
     runs: tuple[Overview, ...]
 

@@ -161,9 +161,8 @@ class Run:
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a new step as a whole or not at all, then deletes earlier steps.
 
-        Keeps the new step, the newest undamaged step before it and the best step; with the option
-        keep_all it keeps every step. Steps with higher numbers stay. Raises StorageError; the run
-        is then unchanged.
+        Keeps the newest undamaged step before it and the best step, or all steps (keep_all). Steps
+        with higher numbers stay. Raises StorageError; the run is then unchanged.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {
@@ -191,9 +190,7 @@ class Run:
         return False
 
     def abandon_after(self, step: int) -> None:
-        """Renames the folders of the steps after `step`, which are damaged, to damaged-step-N.
-        Raises StorageError.
-        """
+        """Renames the folders of later, damaged steps to damaged-step-N. Raises StorageError."""
         for path in self.step_paths():
             if int(path.name[5:]) > step:
                 target = path.with_name(f"{_ASIDE}{path.name}")
@@ -247,8 +244,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the run for one trainer, and deletes the temporary files of a trainer that was
-        killed.
+        """Locks the run for one trainer, and deletes the temporary files of a killed one.
 
         The system releases the lock when the process ends. Raises RunInUseError, StorageError.
         """
