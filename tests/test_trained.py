@@ -80,7 +80,7 @@ def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT
 def test_example_text_is_the_first_suitable_line_cut_between_words(
     stored: StoredModel, excerpt: str, example: str
 ) -> None:
-    assert replace(stored, excerpt=excerpt).example() == example
+    assert replace(stored, excerpt=excerpt).example_text() == example
 
 
 def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -> None:

@@ -88,7 +88,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
         note_on_counting(model)
     if asked.open and asked.path:
         open_in_browser(asked.path)
-    require_passed(attention.checked(asked.stage))
+    require_passed(attention.list_checks(asked.stage))
 
 
 def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:

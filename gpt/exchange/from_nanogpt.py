@@ -24,7 +24,7 @@ from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.corpus.corpus import read_corpus
 from gpt.corpus.sources import Texts
 from gpt.errors import ForeignModelError, TextError
-from gpt.exchange.to_transformers import their_modules
+from gpt.exchange.to_transformers import transformers_names
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -75,7 +75,7 @@ def import_nanogpt(
     vocabulary = Vocabulary("".join(sorted(ids)))
     with _refusals(path):
         rows = [ids[character] for character in vocabulary.characters]
-        config, tensors = fit(checkpoint, rows, path.stat().st_size)
+        config, tensors = convert_checkpoint(checkpoint, rows, path.stat().st_size)
         step = checkpoint["iter_num"]
         train = TrainConfig(steps=step or 1)
     if corpus:
@@ -87,7 +87,7 @@ def import_nanogpt(
         excerpt, predicted = vocabulary.decode(validation[:EXCERPT_LENGTH]), len(validation) - 1
         identity = text.identity
     else:
-        excerpt, predicted = written(config, tensors, vocabulary), 0
+        excerpt, predicted = generate_excerpt(config, tensors, vocabulary), 0
         identity = CorpusId(digest="", characters=0, sources=())
     model = GPT(config)
     model.load_parameters(tensors)
@@ -152,8 +152,8 @@ def read_meta(path: Path) -> dict[str, int]:
         if not os.path.isfile(path):
             raise OSError("it is missing; --meta gives the path of the model's characters")
         with open(path, "rb") as file:
-            meta = plain_value(file.read(META_BYTES + 1))
-        ids, characters = dict_of(meta, "stoi"), dict_of(meta, "itos")
+            meta = unpickle_plain(file.read(META_BYTES + 1))
+        ids, characters = require_dict(meta, "stoi"), require_dict(meta, "itos")
         for token in characters.values():
             if not isinstance(token, str) or len(token) != 1 or "\ud800" <= token <= "\udfff":
                 reason = "is not a character; gptx is character-level"
@@ -164,7 +164,7 @@ def read_meta(path: Path) -> dict[str, int]:
         return ids
 
 
-def plain_value(data: bytes) -> Any:
+def unpickle_plain(data: bytes) -> Any:
     """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for other pickles.
 
     It checks all instructions before the first one runs, because even safe ones could run forever:
@@ -190,7 +190,7 @@ class Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it would call {module}.{name}")
 
 
-def dict_of(table: Any, name: str) -> dict[Any, Any]:
+def require_dict(table: Any, name: str) -> dict[Any, Any]:
     """The dict `table[name]`. Raises ValueError if it is missing, empty or not a dict."""
     value = table.get(name) if isinstance(table, dict) else None
     if not isinstance(value, dict) or not value:
@@ -198,7 +198,7 @@ def dict_of(table: Any, name: str) -> dict[Any, Any]:
     return value
 
 
-def fit(
+def convert_checkpoint(
     checkpoint: dict[Any, Any], rows: list[int], size: int
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Converts a checkpoint of nanoGPT into the config and the parameters of gptx.
@@ -207,8 +207,8 @@ def fit(
     limit the memory for tensors. Raises KeyError or ValueError if an option is missing, or if a
     tensor is missing, unknown, or has another shape or numbers that are not finite.
     """
-    arguments, state = dict_of(checkpoint, "model_args"), dict[str, Tensor]()
-    for name, tensor in dict_of(checkpoint, "model").items():
+    arguments, state = require_dict(checkpoint, "model_args"), dict[str, Tensor]()
+    for name, tensor in require_dict(checkpoint, "model").items():
         plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.is_cpu
         if not isinstance(name, str) or not plain or tensor.dtype != torch.float32:
             raise ValueError(f"{short_repr(name)} is not the name of a float32 tensor")
@@ -232,7 +232,7 @@ def fit(
         position="learned",
         activation="gelu_erf",
     )
-    modules, tensors = their_modules(config), {}
+    modules, tensors = transformers_names(config), {}
     for ours, shape in config.shapes().items():
         module, _, kind = ours.rpartition(".")
         theirs = f"{modules[module]}.{kind}"
@@ -245,7 +245,9 @@ def fit(
     return config, tensors
 
 
-def written(config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary) -> str:
+def generate_excerpt(
+    config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary
+) -> str:
     """A text that the model writes, for the excerpt of a model without a validation split."""
     reader = Reader(config, {name: tensor.numpy() for name, tensor in tensors.items()})
     settings = SampleConfig(length=EXCERPT_LENGTH, seed=1)

@@ -52,7 +52,7 @@ LAYER = ("transformer.h.{}", "gpt_neox.layers.{}")
 WITHOUT_BIAS = ("token_embedding", "position", "lm_head")
 
 
-def their_modules(config: ModelConfig) -> dict[str, str]:
+def transformers_names(config: ModelConfig) -> dict[str, str]:
     """The modules' names in gptx -> in transformers, for every module that this model may have."""
     column = 0 if config.position == "learned" else 1
     modules = {ours: theirs[column] for ours, theirs in OUTSIDE.items()}
@@ -65,7 +65,7 @@ def their_modules(config: ModelConfig) -> dict[str, str]:
 def exported_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Converts the model's tensors into those of transformers: name -> array."""
     exported = {}
-    for ours, theirs in their_modules(config).items():
+    for ours, theirs in transformers_names(config).items():
         weight = tensors.get(f"{ours}.weight")
         if weight is None:  # tied output weights are the token embedding
             continue
@@ -174,7 +174,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
 def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
     """The text of README.md, which the Hugging Face Hub reads. settings: config.json's content."""
     template = Path(__file__).with_name("card.md").read_text("utf-8")
-    config, prompt = model.config, model.stored.example()
+    config, prompt = model.config, model.stored.example_text()
     return template.format(
         kind=settings["model_type"],
         architecture=settings["architectures"][0],

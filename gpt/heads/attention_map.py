@@ -28,7 +28,7 @@ from gpt.show.result import (
     Matrix,
     Result,
     csv_text,
-    named_form,
+    format_of_path,
     round_floats,
     to_json,
 )
@@ -131,7 +131,7 @@ class AttentionMap(Arrays, Result):
         sizes = layers_and_heads(len(self.layers), self.heads)
         return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
 
-    def checked(self, stage: str = "weights") -> tuple[Check, ...]:
+    def list_checks(self, stage: str = "weights") -> tuple[Check, ...]:
         """The checks, among them how far a stage is from the same computation in float64."""
         first, *others = self.checks
         return first, Check("the same in float64", self.rounding[stage]), *others
@@ -183,7 +183,7 @@ class AttentionMap(Arrays, Result):
         StorageError.
         """
         target = Path(path)
-        form = named_form(target, get_args(FileForm))
+        form = format_of_path(target, get_args(FileForm))
         if form == "html":
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
         selection = select(self, str(layer), str(head), stage)
@@ -210,8 +210,8 @@ class Selection(Result):
     def title(self) -> str:
         return f"{self.stage} of “{self.attention.text}”"
 
-    def checked(self) -> tuple[Check, ...]:
-        return self.attention.checked(self.stage)
+    def list_checks(self) -> tuple[Check, ...]:
+        return self.attention.list_checks(self.stage)
 
     @property
     def square(self) -> bool:
@@ -256,7 +256,7 @@ class Selection(Result):
             "queries": list(self.queries),
             "keys": list(self.keys) if self.square else None,
             "values": [round_floats(values) for values in self.values()],
-            "checks": [round_floats(check.record) for check in self.checked()],
+            "checks": [round_floats(check.record) for check in self.list_checks()],
         }
 
     def to_csv(self) -> str:
@@ -299,7 +299,7 @@ class Selection(Result):
             matrices,
             titles,
             remarks,
-            self.checked(),
+            self.list_checks(),
             screen,
             view=view,
             across=self.across,

@@ -105,7 +105,7 @@ class NextCharacter(Arrays, Result):
             columns.append(Column("counting", "counting", number, right=True))
         return columns
 
-    def shown(self, all: bool = False) -> list[dict[str, Any]]:
+    def table_rows(self, all: bool = False) -> list[dict[str, Any]]:
         """The likeliest characters, and all others together."""
         rows = self.rows if all else self.rows[:SHOWN]
         for row in rows:
@@ -264,7 +264,7 @@ class Why(Arrays, Result):
         verb = "adds" if sign > 0 else "subtracts"
         return f"{begin}: {name} {verb} most" + (f", from {reads}" if reads else "")
 
-    def shown(self, all: bool = False) -> list[dict[str, Any]]:
+    def table_rows(self, all: bool = False) -> list[dict[str, Any]]:
         """The parts that add or subtract most, the others together, and the sum."""
         ranking = np.argsort(-np.abs(self.values), kind="stable").tolist()
         listed = ranking if all else ranking[:PARTS]
@@ -283,7 +283,7 @@ class Why(Arrays, Result):
             "and all later parts may change, too"
         )
 
-    def checked(self) -> tuple[Check, ...]:
+    def list_checks(self) -> tuple[Check, ...]:
         return self.checks
 
     @property

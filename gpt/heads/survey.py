@@ -36,7 +36,7 @@ from gpt.heads.measures import (
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Hook, Reader
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.result import Arrays, Column, Result, named_form, short_number, signed_number
+from gpt.show.result import Arrays, Column, Result, format_of_path, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
@@ -138,7 +138,7 @@ class Survey(Arrays, Result):
     def columns(self, all: bool = False) -> Sequence[Column]:
         return self.MEASURES if all else self.COLUMNS
 
-    def shown(self, all: bool = False) -> Sequence[Any]:
+    def table_rows(self, all: bool = False) -> Sequence[Any]:
         """A row for each head with a name, and one for all others; for `all`, one for each measure
         of each head.
         """
@@ -229,7 +229,7 @@ class Survey(Arrays, Result):
         StorageError.
         """
         target = Path(path)
-        return files.save(target, self.figure(named_form(target, get_args(FigureForm))))
+        return files.save(target, self.figure(format_of_path(target, get_args(FigureForm))))
 
     def figure(self, form: str) -> bytes:
         """The figure as a file's content. form: svg, pdf or png. Raises ConfigError."""

@@ -15,7 +15,7 @@ from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.doubts import share_learned
 from gpt.reading.score import Evaluation, character_surprisals, score
 from gpt.storage.manifest import Manifest
-from gpt.storage.overview import compared_with_counting, counting_record
+from gpt.storage.overview import compare_with_counting, counting_record
 from gpt.vocabulary import Ids, known_text, log_note
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _evaluate(
         facts["in_context"] = surprisals.score.numbers
     measured = loss.nats, loss.characters, loss.characters
     facts["counting"] = manifest and counting_record(manifest, measured)
-    to_beat = compared_with_counting(manifest, measured) if manifest else ""
+    to_beat = compare_with_counting(manifest, measured) if manifest else ""
     return Evaluation(
         **vars(loss), name=facts["scored"], about=facts, surprisals=surprisals, to_beat=to_beat
     )

@@ -350,7 +350,7 @@ class TrainedGPT:
     def text_or_example(self, text: str | None, name: str = "text") -> str:
         """The text, or else the example of the model file, which a note quotes."""
         if text is None:
-            text = self.stored.example()
+            text = self.stored.example_text()
             log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
 

@@ -56,10 +56,10 @@ from gpt.storage.model_file import StoredModel
 from gpt.storage.run import (
     Checkpoint,
     Run,
-    check_free,
     discard_if_empty,
     find_run,
     new_run,
+    require_unused_run,
 )
 from gpt.training import ranks
 from gpt.training.progress import (
@@ -138,7 +138,7 @@ def begin_run(
     asked = {**asked, **_recipe(options, asked, texts)}
     preset = options.preset or "default"
     if options.run is not None:
-        check_free(options.checkpoints, options.run)
+        require_unused_run(options.checkpoints, options.run)
     values = preset_values(preset, resolve_device(options.device), asked)
     train = TrainConfig(**only_fields(TrainConfig, values))
     known = parent.vocabulary if parent else None
@@ -163,7 +163,7 @@ def begin_run(
     )
     reasons = doubts(corpus, plan.manifest.train)
     manifest = replace(plan.manifest, doubts=reasons)
-    plan = replace(plan, manifest=manifest, warnings=(*plan.warnings, *reasons.texts))
+    plan = replace(plan, manifest=manifest, warnings=(*plan.warnings, *reasons.sentences))
     with ExitStack() as unlocked, ExitStack() as stack:
         folder = None
         if ranks.is_first() and not dry:
@@ -315,7 +315,7 @@ def _with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any
 def _parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
     """What a run on this corpus records about the model that it starts with."""
     stored, manifest = model.stored, model.recorded
-    texts = manifest.texts(stored.name) if manifest else (TrainedText(stored.name),)
+    texts = manifest.trained_texts(stored.name) if manifest else (TrainedText(stored.name),)
     added = corpus.vocabulary.characters[len(stored.vocabulary) :]
     return Parent(stored.name, stored.step, stored.digest, added, texts)
 

@@ -68,7 +68,7 @@ def live_page(
     Raises TextError for a text with unknown characters, ConfigError for a too large model.
     """
     stored, vocabulary = model.stored, model.vocabulary
-    bits, parameters = smallest_bits(stored), model.config.parameters()
+    bits, parameters = bits_of_weights(stored), model.config.parameters()
     if bits // 8 * parameters > LIMIT:
         raise ConfigError(
             f"the model is too large for a page: {parameters:,} parameters need more than "
@@ -83,7 +83,7 @@ def live_page(
     elif names == ["repeats"]:
         text = _repeated_word(stored.excerpt)
     else:
-        text = stored.example(EXAMPLE)
+        text = stored.example_text(EXAMPLE)
     ids = vocabulary.encode(stored.excerpt)
     survey = model.heads(ids, name=model.excerpt_name, ablate=None)
     data = {
@@ -203,7 +203,7 @@ def config_record(config: ModelConfig) -> dict[str, Any]:
 
 def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
     """A model for the page's JSON. ids: the text on which the heads' mean outputs are measured."""
-    tensors = rounded(stored.tensors, bits)
+    tensors = round_tensors(stored.tensors, bits)
     reader = Reader(
         stored.config, {name: array.astype(np.float32) for name, array in tensors.items()}
     )
@@ -213,24 +213,24 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
         "config": config_record(stored.config),
         "manifest": [{"name": name, "shape": tensor.shape} for name, tensor in tensors.items()],
         "bits": bits,
-        "tensors": gzip_text(tensors),
+        "tensors": compress_tensors(tensors),
         "means": in_base64(means.astype("<f4")),
         "probe": probe_record(stored, reader),
     }
 
 
-def smallest_bits(stored: StoredModel) -> Bits:
+def bits_of_weights(stored: StoredModel) -> Bits:
     """The bits of a stored weight: 16, unless a weight is too large for float16; then 32."""
     largest = max(float(np.abs(array).max()) for array in stored.tensors.values())
     return 16 if largest <= np.finfo(np.float16).max else 32
 
 
-def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
+def round_tensors(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
     """Rounds tensors to float16 or float32."""
     return {name: array.astype(f"<f{bits // 8}") for name, array in tensors.items()}
 
 
-def gzip_text(tensors: Tensors) -> str:
+def compress_tensors(tensors: Tensors) -> str:
     """The tensors, one after the other, as a gzip stream in base64. Its checksum reveals damage.
 
     The lowest bytes of all numbers come first, then all second bytes, and so on. The stream is then

@@ -145,7 +145,7 @@ class Evaluation(Score, Result):
         meaning = "bits of surprisal as colours or digits (9: 9 or more)"
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 
-    def shown(self, all: bool = False) -> Sequence[Any]:
+    def table_rows(self, all: bool = False) -> Sequence[Any]:
         """None: the passage has the same."""
         return ()
 

@@ -18,7 +18,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gpt.show.result import Check, Matrix, short_number
-from gpt.show.terminal import GLYPHS, Screen, checked_text, prose, render, shade_style
+from gpt.show.terminal import GLYPHS, Screen, checks_line, prose, render, shade_style
 from gpt.words import label, legend, pad
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
@@ -65,7 +65,7 @@ def draw(
             else:
                 lines = _top(matrix, screen, digits, top)
             parts += [prose(title, screen, "bold"), Text(), *lines, Text()]
-    text, style = checked_text(checks, screen)
+    text, style = checks_line(checks, screen)
     first, *others = remarks
     explained = " · ".join([first, *legend(matrices[0].text, screen.ascii), text])
     parts.append(prose(explained, screen, style))

@@ -121,14 +121,14 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def all_read_only(value: Any) -> Any:
+def with_read_only_arrays(value: Any) -> Any:
     """The value with read-only views of its arrays, also of those in a dictionary or a tuple."""
     if isinstance(value, np.ndarray):
         return read_only(value)
     if isinstance(value, dict):
-        return {name: all_read_only(item) for name, item in value.items()}
+        return {name: with_read_only_arrays(item) for name, item in value.items()}
     if type(value) is tuple:
-        return tuple(map(all_read_only, value))
+        return tuple(map(with_read_only_arrays, value))
     return value
 
 
@@ -139,7 +139,7 @@ class Arrays:
         self.__setstate__(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(all_read_only(state))
+        vars(self).update(with_read_only_arrays(state))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """The fields that are arrays: name -> array."""
@@ -150,9 +150,9 @@ class Arrays:
 class Result:
     """Base of results. A subclass is a frozen dataclass and overrides the methods that it needs.
 
-    `title`, `facts`, `curves`, `passage`, `columns`, `shown` and `sentence` are for people; with
-    all=True they return their long form. `record` and `rows` are for programs. No field of a
-    subclass may have the name of one of these methods.
+    `title`, `facts`, `curves`, `passage`, `columns`, `table_rows` and `sentence` are for people. A
+    method with the parameter `all` returns its long form if it is true. `record` and `rows` are for
+    programs. No field of a subclass may have the name of one of these methods.
     """
 
     #: The columns of the table for people; see `columns`.
@@ -179,7 +179,7 @@ class Result:
         """The columns of the table for people."""
         return self.COLUMNS
 
-    def shown(self, all: bool = False) -> Sequence[Any]:
+    def table_rows(self, all: bool = False) -> Sequence[Any]:
         """The rows of the table for people: dataclasses or mappings."""
         return self.rows
 
@@ -187,7 +187,7 @@ class Result:
         """One sentence below the result: what the reader should know or do next."""
         return ""
 
-    def checked(self) -> Sequence[Check]:
+    def list_checks(self) -> Sequence[Check]:
         """The checks that the result's numbers went through."""
         return ()
 
@@ -209,7 +209,7 @@ class Result:
 
     def to_csv(self) -> str:
         """The rows as CSV; without rows, the record as one row."""
-        names, rows = table_of(self)
+        names, rows = table_of_result(self)
         return csv_text([names, *round_floats(rows)])
 
     def to_pandas(self) -> Any:
@@ -221,7 +221,7 @@ class Result:
         except ImportError:
             problem = f"to_pandas needs {words.absent('pandas')}; to_csv() has the same"
             raise ImportError(problem) from None
-        names, rows = table_of(self)
+        names, rows = table_of_result(self)
         return pandas.DataFrame(rows, columns=names)
 
     def _repr_html_(self) -> str:
@@ -230,7 +230,7 @@ class Result:
         return to_html(self)
 
 
-def values_of(row: Any) -> Mapping[str, Any]:
+def values_of_row(row: Any) -> Mapping[str, Any]:
     """The values of a result's row, which is a dataclass or a mapping: name -> value."""
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
@@ -275,7 +275,7 @@ def to_record(result: Result, origin: Mapping[str, Any] | None = None) -> dict[s
     """A result as nested dictionaries and lists. origin: names the model (StoredModel.origin)."""
     record = {"schema": SCHEMA, **(origin or {}), **round_floats(result.record(), RECORD_DIGITS)}
     if rows := result.rows:
-        record["rows"] = [round_floats(values_of(row)) for row in rows]
+        record["rows"] = [round_floats(values_of_row(row)) for row in rows]
     return record
 
 
@@ -284,14 +284,14 @@ def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
     return words.to_json(to_record(result, origin)) + "\n"
 
 
-def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:
+def table_of_result(result: Result) -> tuple[list[str], list[list[Any]]]:
     """The columns' names and the rows of a result. Without rows, its record is the only row."""
-    rows = [values_of(row) for row in result.rows] or [result.record()]
+    rows = [values_of_row(row) for row in result.rows] or [result.record()]
     names = list(rows[0])
     return names, [[row[name] for name in names] for row in rows]
 
 
-def named_form(path: Path, forms: Sequence[str]) -> Any:
+def format_of_path(path: Path, forms: Sequence[str]) -> Any:
     """The file format that the ending of a path names. Raises ConfigError if it names none."""
     form = path.suffix.lower().removeprefix(".")
     if form not in forms:

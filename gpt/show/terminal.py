@@ -31,7 +31,7 @@ from gpt.show.result import (
     Passage,
     Result,
     short_number,
-    values_of,
+    values_of_row,
 )
 from gpt.words import NAMED, escape, label, one_line, pad
 
@@ -91,7 +91,7 @@ class Screen:
 
 def draw(result: Result, screen: Screen) -> str:
     """A result as text for a screen."""
-    return render(parts_of(result, screen), screen)
+    return render(parts_of_result(result, screen), screen)
 
 
 def draw_facts(facts: Mapping[str, str | Sequence[str]], screen: Screen) -> str:
@@ -102,7 +102,7 @@ def draw_facts(facts: Mapping[str, str | Sequence[str]], screen: Screen) -> str:
     return render([_facts(texts, screen)], screen)
 
 
-def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
+def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
     """The parts of a result as objects that rich draws, with empty lines between groups of them."""
     groups: list[list[RenderableType]] = [[]]
     if result.title:
@@ -113,13 +113,13 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
         groups.append(_curves(lines, screen))
     if passage := result.passage():
         groups.append(_passage(passage, screen))
-    if rows := [values_of(row) for row in result.shown(screen.all)]:
+    if rows := [values_of_row(row) for row in result.table_rows(screen.all)]:
         groups.append([_table(result.columns(screen.all), rows, screen)])
     groups.append([])
     if sentence := result.sentence(screen.all):
         groups[-1].append(prose(sentence, screen, "dim"))
-    if result.checked():
-        text, style = checked_text(result.checked(), screen)
+    if result.list_checks():
+        text, style = checks_line(result.list_checks(), screen)
         groups[-1].append(prose(text, screen, style))
     parts: list[RenderableType] = []
     for group in groups:
@@ -132,7 +132,7 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
 def to_html(result: Result) -> str:
     """A result as HTML for a notebook, with inline styles. The result's texts are escaped."""
     console = Console(file=io.StringIO(), record=True, width=PAGE, color_system="truecolor")
-    print_parts(parts_of(result, Screen(PAGE, color="always")), console)
+    print_parts(parts_of_result(result, Screen(PAGE, color="always")), console)
     style = "font-family:monospace;line-height:1.25;background:none;white-space:pre"
     return console.export_html(
         inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>'
@@ -173,7 +173,7 @@ def prose(text: str, screen: Screen, style: str = "") -> Text:
     return Text(screen.line(text), style, overflow="fold")
 
 
-def checked_text(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
+def checks_line(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
     """A line about the checks, and the line's style. The long form, or a failed check, shows all
     checks with their errors. Otherwise checks with `detail` are left out, and so are the errors of
     checks with a bound.

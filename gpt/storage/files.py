@@ -114,7 +114,7 @@ def replace(path: Path, data: bytes) -> None:
         append(data)
 
 
-def sweep(folder: Path, age: float = STALE) -> None:
+def delete_abandoned(folder: Path, age: float = STALE) -> None:
     """Removes temporary files and folders that are older than `age` seconds."""
     with suppress(OSError):
         for path in folder.glob(f"{TEMPORARY}*"):

@@ -71,7 +71,7 @@ class Doubts:
     unlike: float = 0.0
 
     @property
-    def texts(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """A sentence for every reason: what is wrong, and what the user can do."""
         texts = []
         if self.copied:
@@ -135,11 +135,11 @@ class Clock:
     progress: float = 0.0
 
     @property
-    def ends(self) -> float:
+    def end_elapsed(self) -> float:
         """The run's time at which training ends."""
         return self.start_elapsed + self.seconds
 
-    def moved(self, now: Manifest, reserve: float) -> Clock:
+    def after_step(self, now: Manifest, reserve: float) -> Clock:
         """The clock after a step. reserve: seconds for the last evaluation and save.
 
         The schedule ends earlier if the run has done train.steps, the most that the text allows.
@@ -155,13 +155,13 @@ class Manifest:
 
     best_step: the step with the lowest val_loss or, if the validation split is unlike the rest of
     the text (`doubts`), the last evaluated step, as such a split prefers a model that has learned
-    little. val_loss and best_loss are measured on the same characters, see `part`. final_loss: the
-    loss of best_step on final_characters characters, measured at the end of a run whose evaluations
-    read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT alone. seconds: time
-    spent on steps. elapsed: time since training began, without interruptions. clock: only in a run
-    with a time budget; train.steps is then the most that the text allows. imported: the program
-    that trained the model; `train` then has only the number of steps, and corpus.digest is "" if
-    the training text is unknown.
+    little. val_loss and best_loss are measured on the same number of evaluated_characters.
+    final_loss: the loss of best_step on final_characters characters, measured at the end of a run
+    whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT alone.
+    seconds: time spent on steps. elapsed: time since training began, without interruptions. clock:
+    only in a run with a time budget; train.steps is then the most that the text allows. imported:
+    the program that trained the model; `train` then has only the number of steps, and corpus.digest
+    is "" if the training text is unknown.
     """
 
     step: int
@@ -189,7 +189,7 @@ class Manifest:
     parent: Parent | None = None  # None: the run started from random weights
     doubts: Doubts = Doubts()
 
-    def texts(self, run: str) -> tuple[TrainedText, ...]:
+    def trained_texts(self, run: str) -> tuple[TrainedText, ...]:
         """Every text that these weights were trained on, oldest first. run: this run's name."""
         own = TrainedText(run, self.corpus.digest, self.train.val_fraction)
         return (*(self.parent.texts if self.parent else ()), own)
@@ -201,7 +201,7 @@ class Manifest:
         settings = {"preset": self.preset, **{name: values[name] for name in names}}
         if self.clock is not None:  # time ends such a run, not a number of steps
             del settings["steps"]
-            settings["minutes"] = self.clock.ends / 60
+            settings["minutes"] = self.clock.end_elapsed / 60
         return settings
 
     @property
@@ -215,7 +215,7 @@ class Manifest:
         return min(1.0, self.step / self.train.steps) if self.clock is None else self.clock.progress
 
     @property
-    def part(self) -> tuple[int, int]:
+    def evaluated_characters(self) -> tuple[int, int]:
         """The validation characters that an evaluation predicts, and all validation characters."""
         block_size, most = self.model.block_size, self.train.eval_chars
         return characters_read(self.val_characters, block_size, most), self.val_characters
@@ -224,10 +224,10 @@ class Manifest:
     def shown_loss(self) -> tuple[float | None, int, int]:
         """final_loss, otherwise best_loss: (nats, characters predicted, validation characters)."""
         if self.final_loss is None:
-            return self.best_loss, *self.part
+            return self.best_loss, *self.evaluated_characters
         return self.final_loss, self.final_characters, self.val_characters
 
-    def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
+    def with_losses(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest with the losses of a new evaluation, and with the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
         is_best = self.best_loss is None or val_loss < self.best_loss  # NaN is no best loss

@@ -126,7 +126,7 @@ class Probe(Arrays):
     ids: npt.NDArray[np.int32]
     logits: npt.NDArray[np.float32]
 
-    def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def pick(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Picks the (P, K) logits that the probe stores from R arrays of (L, vocab_size) logits."""
         return pick_probe_logits(rows, self.logits.shape[1])
 
@@ -176,7 +176,7 @@ class StoredModel(Arrays):
         """The run, the step and the digest, which a result's JSON names as its model."""
         return {"run": self.name, "step": self.step, "checkpoint": self.digest}
 
-    def example(self, length: int = 12) -> str:
+    def example_text(self, length: int = 12) -> str:
         """The excerpt's first line with at least `length` characters, cut to `length` or fewer at
         the end of a word.
         """

@@ -102,7 +102,7 @@ class Overview(Result):
     @cached_property
     def curve(self) -> Curve:
         """The losses at all evaluations so far, in nats per character."""
-        read, total = self.manifest.part
+        read, total = self.manifest.evaluated_characters
         records = [record for record in self.run.records("metrics") if "val_loss" in record]
 
         def column(name: str, missing: float = np.nan) -> Losses:
@@ -128,7 +128,7 @@ class Overview(Result):
         alone = manifest.gpt_loss
         facts: dict[str, str] = {
             "loss": "" if manifest.imported else _loss_facts(manifest),
-            "doubts": "; ".join(map(with_flags, manifest.doubts.texts)),
+            "doubts": "; ".join(map(with_flags, manifest.doubts.sentences)),
             "GPT alone": "" if alone is None else f"{alone:.4f} nats",
             "text": corpus_facts(manifest.corpus, manifest.model, manifest.parent),
             "from": manifest.imported or parent_facts(manifest.parent),
@@ -147,7 +147,7 @@ class Overview(Result):
         lines = [Line(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
         return lines if len(steps) > 1 else ()
 
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         """The first, the middle and the last sample."""
         samples, rows = self.run.records("samples"), []
         losses = dict(zip(self.curve.steps.tolist(), self.curve.val.tolist(), strict=True))
@@ -189,7 +189,7 @@ def _loss_facts(manifest: Manifest) -> str:
     loss = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
     if characters < total:
         loss += f" (on {characters:,} of {total:,})"
-    verdict = compared_with_counting(manifest)
+    verdict = compare_with_counting(manifest)
     return f"{loss}, {verdict}" if verdict else loss
 
 
@@ -207,7 +207,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
         "val_split": total or None,
         "seconds": round(manifest.seconds, 3),
         "elapsed": round(manifest.elapsed, 3),
-        "minutes": None if clock is None else clock.ends / 60,
+        "minutes": None if clock is None else clock.end_elapsed / 60,
         "gpt_nats": manifest.gpt_loss,
         "doubts": asdict(manifest.doubts),
         "parent": asdict(manifest.parent) if manifest.parent else None,
@@ -272,7 +272,7 @@ class Runs(Result):
             return {run.name: run for run in self}[key]
         return self.runs[index(key)]
 
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []
         for number, run in enumerate(self, start=1):
             manifest = run.manifest
@@ -318,7 +318,7 @@ def read_runs(root: Path) -> tuple[Runs, list[str]]:
     return Runs(tuple(runs)), problems
 
 
-def compared_with_counting(manifest: Manifest, measured: Measured | None = None) -> str:
+def compare_with_counting(manifest: Manifest, measured: Measured | None = None) -> str:
     """Compares a loss with counting: "0.0037 worse than counting (1.1210)"; "" without a baseline.
     measured: a loss on the validation split; None: the run's shown_loss.
     """

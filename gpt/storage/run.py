@@ -45,7 +45,7 @@ MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.jso
 PINNED = ".pinned"  # the file that names the pinned run
 _BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # files before the first checkpoint
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
-_ASIDE = "damaged-"  # what `abandon_after` puts before the names of folders
+_ASIDE = "damaged-"  # what `rename_damaged_after` puts before the names of folders
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 
 
@@ -189,7 +189,7 @@ class Run:
             )
         return False
 
-    def abandon_after(self, step: int) -> None:
+    def rename_damaged_after(self, step: int) -> None:
         """Renames the folders of later, damaged steps to damaged-step-N. Raises StorageError."""
         for path in self.step_paths():
             if int(path.name[5:]) > step:
@@ -229,7 +229,7 @@ class Run:
                     records.append(record)
         return records
 
-    def forget_after(self, step: int) -> None:
+    def cut_logs_after(self, step: int) -> None:
         """Deletes damaged lines of the logs, and the lines of the steps after `step`, which a
         resumed run will write again. Raises StorageError.
         """
@@ -259,7 +259,7 @@ class Run:
                     f"{self.name} is in use by another training; wait until it ends, or end it"
                 ) from None
         try:
-            files.sweep(self.path, age=0)
+            files.delete_abandoned(self.path, age=0)
             yield
         finally:
             lock.release()
@@ -352,7 +352,7 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
     with files.storage_errors(f"make a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
         if name is not None:
-            run = check_free(root, name)
+            run = require_unused_run(root, name)
             run.path.mkdir(exist_ok=True)
             return run
         base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
@@ -363,7 +363,7 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
         return Run(root / f"{base}-{number}")
 
 
-def check_free(root: Path, name: str) -> Run:
+def require_unused_run(root: Path, name: str) -> Run:
     """Returns the run with this name, which a training may start. Raises ConfigError if its folder
     has a checkpoint, or a file that no training makes before its first checkpoint.
     """

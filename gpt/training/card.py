@@ -170,7 +170,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
         commands.append(f"{resume} --minutes 10")
     losses = _losses(manifest)
     return {
-        ended: [f"{time} · {losses[0]}", *losses[1:], *map(with_flags, manifest.doubts.texts)],
+        ended: [f"{time} · {losses[0]}", *losses[1:], *map(with_flags, manifest.doubts.sentences)],
         **_small(manifest),
         "saved": str(run.path),
         "next": commands,
@@ -211,7 +211,7 @@ def _losses(manifest: Manifest) -> list[str]:
     if (nats if alone is None else alone) >= goal:
         longer = "" if ends_by_text(manifest) or manifest.since_best > 1 else "longer, or "
         lines[-1] += f": train {longer}on more text"
-    if characters > (read := manifest.part[0]):
+    if characters > (read := manifest.evaluated_characters[0]):
         lines.append(f"the losses above are of {read:,} of {of:,} validation characters")
     return lines
 
@@ -244,7 +244,7 @@ def _validation(plan: Plan) -> str:
 
 def _split(plan: Plan) -> str:
     """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
-    read, of = plan.manifest.part
+    read, of = plan.manifest.evaluated_characters
     facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate: {_validation(plan)}"
     if read < of:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "

@@ -192,7 +192,7 @@ class Plan:
         """
         manifest, clock = self.manifest, self.manifest.clock
         if clock is not None and self.ends_by_time:
-            return max(0.0, clock.ends - manifest.elapsed)
+            return max(0.0, clock.end_elapsed - manifest.elapsed)
         return max(0, self.steps - manifest.step) * self.speed.step / STEPS_SHARE
 
     @property
@@ -293,7 +293,7 @@ def resume_plan(
         manifest = _prolonged(plan, 60 * minutes)
     steps = manifest.train.steps
     if manifest.clock is not None:
-        left = max(0.0, manifest.clock.ends - manifest.elapsed)
+        left = max(0.0, manifest.clock.end_elapsed - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
     warnings: tuple[str, ...] = ()
     if manifest.clock is None:  # the clock repeats nothing

@@ -224,7 +224,7 @@ class Timing:
             return earlier < passed
         working = sum(self.spent.values()) - self.spent["start"]
         pauses = working - self.spent["steps"]
-        return pauses + self._pause(now.part[0]) <= PAUSES_SHARE * working
+        return pauses + self._pause(now.evaluated_characters[0]) <= PAUSES_SHARE * working
 
     def affordable(self, characters: int, budget: float) -> int:
         """How many of these characters can be read at the end, in END_SHARE of the budget."""
@@ -233,7 +233,7 @@ class Timing:
 
     def reserve(self, now: Manifest, budget: float) -> float:
         """The seconds of a budget kept for the last evaluation, its save and the final reading."""
-        read, of = now.part
+        read, of = now.evaluated_characters
         at_end, seconds = self.affordable(of, budget), self._pause(read)
         if at_end > read:
             seconds += self._expected("character") * at_end

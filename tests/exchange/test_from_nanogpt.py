@@ -21,7 +21,7 @@ from gpt.config import RunConfig
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.sources import Texts
 from gpt.errors import ConfigError, ForeignModelError, TextError
-from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, plain_value
+from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, unpickle_plain
 from gpt.interface.trained import TrainedGPT, read_checkpoint
 from gpt.interface.training import resume_run
 from gpt.storage.run import Run
@@ -204,14 +204,14 @@ def shared_tuples(levels: int) -> bytes:
 )
 def test_instructions_for_other_values_are_refused_before_they_run(data: bytes) -> None:
     with pytest.raises(ValueError, match="it is damaged, or not just dicts"):
-        plain_value(data)
+        unpickle_plain(data)
 
 
 def test_meta_that_is_cut_or_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="it is damaged"):
-        plain_value(pickle.dumps(meta_of(list("abc")))[:-1])
+        unpickle_plain(pickle.dumps(meta_of(list("abc")))[:-1])
     with pytest.raises(ValueError, match="it has more than 1,048,576 bytes"):
-        plain_value(b"." * (META_BYTES + 1))
+        unpickle_plain(b"." * (META_BYTES + 1))
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,13 @@ def damaged(trained: TrainedGPT, layer: int, stage: str, damage: Damage) -> Atte
 
 def failed(attention: AttentionMap, stage: str = "weights") -> list[str]:
     """The names of the checks that do not pass."""
-    return [check.name for check in attention.checked(stage) if not check.passed]
+    return [check.name for check in attention.list_checks(stage) if not check.passed]
 
 
 @pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
 def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
     attention = trained.attn(text)
-    checks = {check.name: check for check in attention.checked()}
+    checks = {check.name: check for check in attention.list_checks()}
     assert list(checks) == [SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32]
     assert failed(attention) == []
     assert checks[DIAGONAL].error == checks[DIAGONAL].bound == 0.0
@@ -91,7 +91,7 @@ def test_the_difference_from_float64_is_that_of_the_stage(trained: TrainedGPT) -
         if stage in SQUARE:
             shown, expected = shown[..., read], expected[..., read]
         assert error == np.abs(shown - expected).max() < 1e-5
-        assert attention.checked(stage)[1] == Check(FLOAT64, error)
+        assert attention.list_checks(stage)[1] == Check(FLOAT64, error)
     assert attention.rounding.keys() == {*KEPT}
     assert attention.rounding["weights"] > 0
 

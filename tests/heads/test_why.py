@@ -57,11 +57,11 @@ def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     assert lines[0].startswith("after “the c”, 'a' (.")
     assert len(lines) <= 14
     order = np.argsort(-np.abs(found.values))
-    names = [row["part"] for row in found.shown()]
+    names = [row["part"] for row in found.table_rows()]
     largest = [part_name(found.parts[n]) for n in order[:5]]
     assert names == [*largest, f"{len(order) - 5} other parts", "sum"]
-    assert sum(row["adds"] for row in found.shown()[:-1]) == pytest.approx(found.logit)
-    assert len(found.shown(all=True)) == len(order) + 1
+    assert sum(row["adds"] for row in found.table_rows()[:-1]) == pytest.approx(found.logit)
+    assert len(found.table_rows(all=True)) == len(order) + 1
     assert "last norm divides by" in "".join(shown(found, all=True))
 
 

@@ -23,7 +23,7 @@ from gpt.errors import ConfigError
 from gpt.heads.survey import mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.page import live
-from gpt.page.live import MOST, Bits, join_scripts, live_page, model_record, rounded
+from gpt.page.live import MOST, Bits, join_scripts, live_page, model_record, round_tensors
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Vocabulary
 
@@ -114,7 +114,7 @@ def test_the_page_proves_the_logits_of_the_weights_in_the_file(
     number, error = script("prove", record)
     bound = record["probe"]["tolerance"]
     assert error <= bound
-    tensors = rounded(model.stored.tensors, bits)
+    tensors = round_tensors(model.stored.tensors, bits)
     for name, found in script("tensors", record).items():
         assert np.array_equal(found, tensors[name].ravel()), name
     exact = Reader(model.config, {name: each.astype(np.float64) for name, each in tensors.items()})

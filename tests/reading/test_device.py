@@ -37,7 +37,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     }
     exact = Reader(stored.config, tensors).in_float64()
     probe = stored.probe
-    logits = probe.of(exact.logits(exact.forward(probe.ids))).astype(np.float32)
+    logits = probe.pick(exact.logits(exact.forward(probe.ids))).astype(np.float32)
     return TrainedGPT(replace(stored, tensors=tensors, probe=replace(probe, logits=logits)))
 
 

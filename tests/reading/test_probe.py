@@ -77,7 +77,7 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
     trained = TrainedGPT(read_model(path))
     assert trained.proof.passed
     assert trained.rounding.passed
-    checks = *trained.attn(TEXT[:12]).checked(), *trained.why(TEXT[:12]).checks
+    checks = *trained.attn(TEXT[:12]).list_checks(), *trained.why(TEXT[:12]).checks
     assert [check.name for check in checks if not check.passed] == []
 
 
