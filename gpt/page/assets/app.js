@@ -2,7 +2,7 @@
 // Keeps the state of the page, asks the worker about it, and draws the worker's answer. The window is
 // the end of the text that the model reads. V is vocab_size.
 
-import { byId, setAttribute } from "./dom.js";
+import { byId, setAttr } from "./dom.js";
 import { readHues } from "./format.js";
 import { probabilities } from "./model/sampler.js";
 import { makeTyped } from "./typed.js";
@@ -11,12 +11,10 @@ import { makeTyped } from "./typed.js";
 /** @import { Typed } from "./typed.js" */
 /** @typedef {"dots" | "scaled" | "masked" | "weights"} Stage */
 /**
- * What the user has chosen.
- * row: the position of the window that is explained; null: the last one. key: the column of the chosen
- * cell; null: that of the row's largest weight. id: the character whose logit is split into parts;
- * null: the likeliest. look: the chosen head; null until the first answer names the head that adds
- * most. off: the heads that are switched off. surprisal: whether the text is shaded by surprisal.
- * lens: whether the logit lens is open.
+ * What the user has chosen. row: a position of the window; null: the last one. key: the chosen cell's
+ * column; null: that of the row's largest weight. id: the character whose logit is split into parts;
+ * null: the likeliest. look: a head; null until the first answer names the head that adds most. off: the
+ * heads that are switched off. surprisal: whether it shades the text. lens: whether it is open.
  * @typedef {object} State
  * @property {string} text
  * @property {number | null} row
@@ -112,14 +110,12 @@ export class App {
     this.parts = [];
     /** Makes the parts of the page, before the first answer is shown. */
     this.begin = () => {};
-    /** By how much the probe's logits differ, and how much is allowed.
-     * @type {{error: number, bound: number} | null} */
+    /** @type {{error: number, bound: number} | null} */
     this.proof = null;
     /** Functions to call once, when the present state has been drawn. @type {(() => void)[]} */
     this.waiting = [];
-    /** The question that the worker has not yet answered, and its state. */
+    /** The question that the worker has not yet answered; whether the state has changed since. */
     this.pending = /** @type {{state: State, typed: Typed, question: Question} | null} */ (null);
-    /** Whether the state has changed since that question. */
     this.stale = false;
     const address = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
     this.worker = new Worker(address);
@@ -174,7 +170,7 @@ export class App {
       lens: state.lens,
     };
     this.pending = { state, typed, question };
-    setAttribute(byId("page"), "aria-busy", "true");
+    setAttr(byId("page"), "aria-busy", "true");
     this.#send({ kind: "read", ...question });
   }
 
@@ -197,7 +193,7 @@ export class App {
       this.draw();
       performance.mark("drawn"); // for benchmarks/live.py
       if (this.pending) return;
-      setAttribute(byId("page"), "aria-busy", "false");
+      setAttr(byId("page"), "aria-busy", "false");
       for (const done of this.waiting.splice(0)) done();
     }
   }

@@ -1,6 +1,5 @@
 // @ts-check
-// Makes and changes elements, and labels characters. Texts of the model and of the user become text
-// nodes, never HTML.
+// Makes and changes elements, and labels characters. Texts become text nodes, never HTML.
 
 /** @typedef {Record<string, string | number | boolean | null>} Attributes */
 
@@ -24,14 +23,14 @@ export function inputById(id) {
  */
 export function make(tag, attributes = {}, ...kids) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) setAttribute(element, name, value);
+  for (const [name, value] of Object.entries(attributes)) setAttr(element, name, value);
   element.append(...kids);
   return element;
 }
 
 /** Sets or removes an attribute. @param {Element} element @param {string} name
  * @param {Attributes[string]} value */
-export function setAttribute(element, name, value) {
+export function setAttr(element, name, value) {
   if (value === false || value === null) element.removeAttribute(name);
   else element.setAttribute(name, value === true ? "" : String(value));
 }
@@ -72,18 +71,17 @@ export function moveByArrows(group) {
 }
 
 /** Marks a radio or tab as chosen or not chosen. @param {Element} element @param {boolean} chosen */
-export function setChosen(element, chosen) {
-  setAttribute(
+export function choose(element, chosen) {
+  setAttr(
     element,
     element.getAttribute("role") === "tab" ? "aria-selected" : "aria-checked",
     `${chosen}`,
   );
-  setAttribute(element, "tabindex", chosen ? 0 : -1);
+  setAttr(element, "tabindex", chosen ? 0 : -1);
 }
 
 const NAMED = new Map([[" ", "␣"], ["\n", "⏎"], ["\t", "⇥"]]);
-/** Characters that browsers join to their neighbours: flags, skin tones, variation selectors. */
-const JOINED = /[\u{1f1e6}-\u{1f1ff}\u{1f3fb}-\u{1f3ff}\ufe00-\ufe0f]/u;
+const JOINED = /[\u{1f1e6}-\u{1f1ff}\u{1f3fb}-\u{1f3ff}\ufe00-\ufe0f]/u; // by browsers to neighbours
 const INVISIBLE = /[\p{C}\p{Z}\u034f\u115f\u1160\u2800\u3164\uffa0]/u;
 
 /** A visible label of a character. @param {string} character */

@@ -1,9 +1,8 @@
 // @ts-check
-// Draws the model from left to right: the embedding, the layers with a picture of every head, the
-// logit. A bar below a part shows what the part adds to the logit. A click on a picture chooses its
-// head; the switch in the picture's empty half switches the head off and on.
+// Draws the model from left to right: embedding, layers with a picture of every head, logit. A bar shows
+// what a part adds to the logit. A click on a picture chooses the head; a switch in it turns it off.
 
-import { byId, make, moveByArrows, quoted, setAttribute, setChosen, setText } from "./dom.js";
+import { byId, choose, make, moveByArrows, quoted, setAttr, setText } from "./dom.js";
 import { format, signed } from "./format.js";
 import { same } from "./app.js";
 import { paintTriangle } from "./triangle.js";
@@ -12,8 +11,7 @@ import { paintTriangle } from "./triangle.js";
 /** @import { Contributions, Head } from "./model/protocol.js" */
 /** Shows what a part adds to the logit. bar: from the middle to the left or right. value: the number.
  * @typedef {{bar: HTMLElement, value: HTMLElement}} Added */
-/** The elements of a head. at: the head. seen: whether its picture is in the window.
- * @typedef {{at: Head, box: HTMLElement, picture: HTMLElement, canvas: HTMLCanvasElement,
+/** @typedef {{at: Head, box: HTMLElement, picture: HTMLElement, canvas: HTMLCanvasElement,
  *   toggle: HTMLElement, added: Added, seen: boolean}} Tile */
 
 const WIDE = 66; // the least width, in CSS pixels, of a head if all heads of a layer stand in one row
@@ -80,12 +78,12 @@ export function makeFlow(app) {
       const chosen = same(at, look);
       drawAdded(added, shown.added(at), most);
       if (off) setText(added.value, "off");
-      setAttribute(box, "class", `tile${chosen ? " chosen" : ""}${off ? " off" : ""}`);
-      setChosen(picture, chosen);
+      setAttr(box, "class", `tile${chosen ? " chosen" : ""}${off ? " off" : ""}`);
+      choose(picture, chosen);
       const says = off ? "off" : `adds ${signed(shown.added(at))}`;
-      setAttribute(picture, "aria-label", `layer ${at.layer} head ${at.head}, ${says}`);
+      setAttr(picture, "aria-label", `layer ${at.layer} head ${at.head}, ${says}`);
       toggle.hidden = !chosen && !off;
-      setAttribute(toggle, "aria-checked", `${!off}`);
+      setAttr(toggle, "aria-checked", `${!off}`);
       if (tile.seen) drawTile(app, shown, tile);
       if (chosen && reached !== tile) show(host, (reached = tile).box);
     }
@@ -152,7 +150,7 @@ function arrange(host, layers, heads) {
   const room = (host.clientWidth - ENDS) / layers;
   const oneRow = room / (heads + 1) >= WIDE;
   const columns = Math.max(Math.ceil(heads / 3), Math.min(heads, Math.floor(room / NARROW)));
-  setAttribute(host, "class", oneRow ? "wide" : null);
+  setAttr(host, "class", oneRow ? "wide" : null);
   host.style.setProperty("--columns", String(oneRow ? heads + 1 : columns));
 }
 

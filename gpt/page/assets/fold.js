@@ -13,7 +13,6 @@ const OPENING = /(?:^|[\s([{<¿¡])['’‘‚‛ʼ′´`"”“„‟″]*$/;
 const IN_WORD = /[-‐‑–—―]['’‘‚‛ʼ′´`"”“„‟″]*$/;
 
 /**
- * Splits a text into letters, and replaces unknown characters.
  * @param {string} text
  * @param {Map<string, number>} ids of the known characters
  * @param {Folds} folds

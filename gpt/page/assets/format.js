@@ -24,8 +24,7 @@ export function signed(value, decimals) {
 }
 
 /** @typedef {[number, number, number]} Colour */
-/** The colours of a theme: of the value 0, of positive and negative values, and of text.
- * @typedef {Record<"none" | "more" | "less" | "ink" | "soft", Colour>} Hues */
+/** The colours of 0, of positive and negative values, and of text. @typedef {Record<"none" | "more" | "less" | "ink" | "soft", Colour>} Hues */
 
 /** The colours of the present theme, which page.css defines. @returns {Hues} */
 export function readHues() {
@@ -44,8 +43,7 @@ export function readHues() {
 
 const FAINTEST = 0.04; // the colour's strength for 0, so that such a cell differs from an empty one
 
-/** The colour of a value. share: the value, from −1 to 1.
- * @param {Hues} hues @param {number} share @returns {Colour} */
+/** The colour of a value from −1 to 1. @param {Hues} hues @param {number} share @returns {Colour} */
 export function tint({ none, more, less }, share) {
   const hue = share < 0 ? less : more;
   const part = FAINTEST + (1 - FAINTEST) * Math.min(1, Math.abs(share));

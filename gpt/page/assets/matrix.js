@@ -2,20 +2,10 @@
 // Draws the chosen head's matrix, with a readout and a legend in its empty half. A click or an arrow key
 // chooses a cell; the readout says the value of the cell under the pointer.
 
-import {
-  byId,
-  label,
-  make,
-  moveByArrows,
-  penOf,
-  quoted,
-  setAttribute,
-  setChosen,
-  setText,
-} from "./dom.js";
+import { byId, choose, label, make, moveByArrows, penOf, quoted, setAttr, setText } from "./dom.js";
 import { css, format, inkOn, tint } from "./format.js";
 import { nameOf } from "./app.js";
-import { matrixOf, STAGES } from "./stages.js";
+import { matrixOf, sharesOf, STAGES } from "./stages.js";
 import { painted } from "./triangle.js";
 
 /** @import { App, Shown, Stage } from "./app.js" */
@@ -74,15 +64,15 @@ export function makeMatrix(app) {
   app.parts.push((shown) => {
     const matrix = matrixOf(shown, size);
     drawn = { shown, matrix };
-    for (const [stage, tab] of tabs) setChosen(tab, stage === shown.state.stage);
-    setAttribute(byId("plot"), "class", matrix.causal && matrix.length > 1 ? null : "full");
+    for (const [stage, tab] of tabs) choose(tab, stage === shown.state.stage);
+    setAttr(byId("plot"), "class", matrix.causal && matrix.length > 1 ? null : "full");
     drawMatrix(app, canvas, shown, matrix);
     writeCell(shown, matrix, shown);
     setText(byId("axes"), STAGES[matrix.stage].explained(size));
     setText(byId("least"), matrix.signed ? format(-matrix.most) : "0");
     setText(byId("most"), format(matrix.most));
-    setAttribute(byId("ramp"), "class", matrix.signed ? "signed" : null);
-    setAttribute(
+    setAttr(byId("ramp"), "class", matrix.signed ? "signed" : null);
+    setAttr(
       canvas,
       "aria-label",
       `${STAGES[matrix.stage].name} of ${nameOf(shown.look)}; ${byId("cell").textContent}`,
@@ -122,13 +112,10 @@ function drawMatrix({ hues }, canvas, { typed: { characters }, row, key }, matri
   pen.setTransform(sharp, 0, 0, sharp, 0, 0);
   pen.clearRect(0, 0, side, side);
   const cell = (side - MARGIN) / length;
-  const shareAt = (/** @type {number} */ row, /** @type {number} */ key) => {
-    const number = value(row, key);
-    return number === null ? null : number / most;
-  };
+
   pen.imageSmoothingEnabled = cell < 1;
   const extent = length * cell;
-  pen.drawImage(painted(length, hues, shareAt), MARGIN, MARGIN, extent, extent);
+  pen.drawImage(painted(length, hues, sharesOf(matrix)), MARGIN, MARGIN, extent, extent);
   const font = 'ui-monospace, "DejaVu Sans Mono", monospace';
   pen.textAlign = "center";
   pen.textBaseline = "middle";

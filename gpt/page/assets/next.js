@@ -2,16 +2,7 @@
 // Draws the probabilities of the next character as bars, with and without the heads that are switched
 // off; sets temperature and filters; writes text, character by character.
 
-import {
-  byId,
-  inputById,
-  label,
-  make,
-  moveByArrows,
-  setAttribute,
-  setChosen,
-  setText,
-} from "./dom.js";
+import { byId, choose, inputById, label, make, moveByArrows, setAttr, setText } from "./dom.js";
 import { format } from "./format.js";
 import { draw } from "./model/sampler.js";
 
@@ -40,10 +31,7 @@ export function makeNext(app, text) {
   app.parts.push((shown) => {
     const { chances, before, parts } = shown;
     const ids = shownIds(shown);
-    setText(
-      byId("next-title"),
-      before ? "Next character; dashed: with all heads" : "Next character",
-    );
+    setText(byId("next-title"), `Next character${before ? "; dashed: with all heads" : ""}`);
     bars.forEach(({ row, name, bar, value }, n) => {
       const id = ids[n];
       row.hidden = id === undefined;
@@ -54,10 +42,10 @@ export function makeNext(app, text) {
       setText(value, format(chances[id]));
       bar.style.setProperty("--now", `${100 * chances[id]}%`);
       bar.style.setProperty("--before", `${100 * (before ?? chances)[id]}%`);
-      setAttribute(bar, "class", before ? "bar changed" : "bar");
-      setChosen(row, id === parts.id);
+      setAttr(bar, "class", before ? "bar changed" : "bar");
+      choose(row, id === parts.id);
       const was = before ? `, before ${format(before[id])}` : "";
-      setAttribute(row, "aria-label", `${character} ${format(chances[id])}${was}`);
+      setAttr(row, "aria-label", `${character} ${format(chances[id])}${was}`);
     });
   });
 }

@@ -2,7 +2,7 @@
 // Starts the page: reads its data, and makes its parts.
 
 import { App } from "./app.js";
-import { byId, quoted, setAttribute, setText } from "./dom.js";
+import { byId, quoted, setAttr, setText } from "./dom.js";
 import { format } from "./format.js";
 import { makeFlow } from "./flow.js";
 import { makeMatrix } from "./matrix.js";
@@ -32,7 +32,7 @@ function makeTheme(changed) {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const set = (/** @type {boolean} */ dark) => {
-    setAttribute(root, "data-theme", dark ? "dark" : "light");
+    setAttr(root, "data-theme", dark ? "dark" : "light");
     changed();
   };
   set(system.matches);

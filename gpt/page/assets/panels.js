@@ -1,7 +1,7 @@
 // @ts-check
 // Fills the panels that buttons open: the logit lens, the measures of all heads, the help.
 
-import { byId, label, make, setAttribute, setText } from "./dom.js";
+import { byId, label, make, setAttr, setText } from "./dom.js";
 import { css, format, inkOn, tint } from "./format.js";
 import { same } from "./app.js";
 
@@ -32,8 +32,7 @@ export function makePanels(app) {
   makeHelp(app);
 }
 
-/** Draws the logit lens: a row for every depth, from the embedding to the output.
- * @param {App} app @param {Shown} shown */
+/** Draws the logit lens, from the embedding to the output. @param {App} app @param {Shown} shown */
 function drawLens(
   { data: { vocabulary }, hues },
   { answer: { lens }, typed: { characters }, length, row },
@@ -68,8 +67,7 @@ function drawLens(
   head.querySelector(".row")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
-/** Makes the table of all heads' measures. Its first row is a head with equal weights everywhere.
- * @param {App} app */
+/** Makes the table of all heads' measures. Row 1: a head with equal weights. @param {App} app */
 function makeMeasures(app) {
   const { measures, kinds, measured } = app.data;
   byId("measures-open").hidden = !measures.length;
@@ -85,17 +83,16 @@ function makeMeasures(app) {
   const { values } = measures[0];
   const rows = values.flatMap((heads, layer) =>
     heads.map((_, head) => {
+      const at = { layer, head };
       const open = make("button", { class: "plain" }, `layer ${layer} head ${head}`);
       open.addEventListener("click", () => {
-        app.set({ look: { layer, head }, key: null });
+        app.set({ look: at, key: null });
         /** @type {HTMLDialogElement} */ (byId("measures")).close();
       });
       const kind = make("td", {}, kinds?.[layer]?.[head] ?? "");
       const cells = measures.map((measure) => make("td", {}, cellOf(measure, layer, head)));
       const row = make("tr", {}, make("th", { scope: "row" }, open), kind, ...cells);
-      app.parts.push(({ look }) =>
-        setAttribute(row, "class", same(look, { layer, head }) ? "row" : null)
-      );
+      app.parts.push(({ look }) => setAttr(row, "class", same(look, at) ? "row" : null));
       return row;
     })
   );

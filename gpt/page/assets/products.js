@@ -1,8 +1,7 @@
 // @ts-check
-// Draws the products, one for every dimension, of the chosen cell's query and key. They sum to the
-// cell's score q · k; the largest come first.
+// Draws the products of the chosen cell's query and key, which sum to q · k; the largest come first.
 
-import { byId, make, quoted, setAttribute, setText } from "./dom.js";
+import { byId, make, quoted, setAttr, setText } from "./dom.js";
 import { format, signed } from "./format.js";
 
 /** @import { App } from "./app.js" */
@@ -35,6 +34,6 @@ export function makeProducts(app) {
     const largest = size > MOST_PRODUCTS ? `${MOST_PRODUCTS} largest shown. ` : "";
     const text = `${largest}All ${size} ${sums}`;
     setText(byId("products-sum"), text);
-    setAttribute(host, "aria-label", `products of head ${look.head}: ${text}`);
+    setAttr(host, "aria-label", `products of head ${look.head}: ${text}`);
   });
 }

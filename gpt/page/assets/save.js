@@ -5,7 +5,7 @@
 import { byId, label, make, penOf } from "./dom.js";
 import { css, format, inkOn, tint } from "./format.js";
 import { nameOf } from "./app.js";
-import { matrixOf, STAGES } from "./stages.js";
+import { matrixOf, sharesOf, STAGES } from "./stages.js";
 import { painted } from "./triangle.js";
 
 /** @import { App, Shown } from "./app.js" */
@@ -99,10 +99,7 @@ function toSvg({ data: { title, vocabulary } }, shown, matrix) {
         css(tint(LIGHT, share))
       }"/>`,
     );
-  const shareAt = (/** @type {number} */ row, /** @type {number} */ key) => {
-    const number = value(row, key);
-    return number === null ? null : number / most;
-  };
+  const shareAt = sharesOf(matrix);
   const name = `${STAGES[stage].name} of ${nameOf(shown.look)}`;
   const off = shown.state.off.map(nameOf).join(", ");
   say(title, 16, 20, { size: 14 });

@@ -21,8 +21,7 @@ export const STAGES = {
 };
 
 /**
- * A stage of the chosen head. value: a cell's number; null if the mask hides the cell. most: the largest
- * absolute value of the scale.
+ * A stage of the chosen head. value: null for a cell that the mask hides. most: the scale's maximum.
  * @typedef {{stage: Stage, length: number, causal: boolean, signed: boolean, most: number,
  *   value: (row: number, key: number) => number | null}} Matrix */
 
@@ -43,4 +42,13 @@ export function matrixOf(shown, size) {
     for (let key = 0; key < length; key++) most = Math.max(most, Math.abs(value(row, key) ?? 0));
   }
   return { stage, length, causal, signed: true, most, value };
+}
+
+/** A cell's value as a share of the scale; null if the mask hides the cell.
+ * @param {Matrix} matrix @returns {(row: number, key: number) => number | null} */
+export function sharesOf({ most, value }) {
+  return (row, key) => {
+    const number = value(row, key);
+    return number === null ? null : number / most;
+  };
 }

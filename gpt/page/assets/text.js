@@ -2,7 +2,7 @@
 // Draws the text: a text field, with coloured characters behind it. A colour shows how much the chosen
 // head looks at the character from the row, or the character's surprisal. The caret chooses the row.
 
-import { byId, inputById, label, make, quoted, setAttribute, setText } from "./dom.js";
+import { byId, inputById, label, make, quoted, setAttr, setText } from "./dom.js";
 import { css, format, inkOn, signed, tint } from "./format.js";
 import { nameOf } from "./app.js";
 
@@ -72,13 +72,13 @@ export function makeText(app) {
     const last = shown.row === shown.length - 1 && characters === shown.typed.typed;
     const ghost = last ? label(app.data.vocabulary[likeliest(shown)]) : "\u200b";
     mirror.replaceChildren(...spans, make("span", { class: "ghost" }, ghost));
-    setAttribute(byId("paper"), "class", characters.length > LONG ? "long" : null);
+    setAttr(byId("paper"), "class", characters.length > LONG ? "long" : null);
   }
 
   app.parts.push((shown) => {
     const { state, typed } = shown;
     if (input.value === typed.typed.join("")) draw(shown);
-    setAttribute(surprisal, "aria-pressed", `${state.surprisal}`);
+    setAttr(surprisal, "aria-pressed", `${state.surprisal}`);
     const shaded = state.surprisal
       ? "How little each character was expected"
       : "What this head looks at";

@@ -13,33 +13,35 @@ const STOPS = [
   {
     at: "text-part",
     text: ({ row, look, typed: { characters } }) =>
-      "The model has read the text up to " + quoted(characters[row]) +
-      ". The stronger the colour of " +
-      "a character, the more " + nameOf(look) +
-      " looks at it from there. Type, or move the caret: the page follows.",
+      `The model has read the text up to ${
+        quoted(characters[row])
+      }. The stronger the colour of a ` +
+      `character, the more ${nameOf(look)} looks at it from there. Type, or move the caret.`,
   },
   {
     at: "flow",
     text: ({ parts }, vocabulary) =>
-      "Each picture is a head: a row is a character, its columns the characters that it looks at. The " +
-      "bar below is what the head adds to the logit of " + quoted(vocabulary[parts.id]) +
-      ". Click " +
+      "Each picture is a head: a row is a character, its columns the characters that it looks at. " +
+      `The bar below is what the head adds to the logit of ${
+        quoted(vocabulary[parts.id])
+      }. Click ` +
       "another head: its matrix stands below.",
   },
   {
     at: "next-part",
     off: true,
-    text: ({ before, chances, parts, look }, vocabulary) =>
-      "Now " + nameOf(look) + " is switched off. " + quoted(vocabulary[parts.id]) + " went from " +
-      format(before?.[parts.id]) + " to " + format(chances[parts.id]) +
-      ". The dashed bars show the model with all heads. Later layers read the head’s output, too, so " +
-      "more changes than what the head adds directly.",
+    text: ({ before, chances, parts: { id }, look }, vocabulary) =>
+      `Now ${nameOf(look)} is switched off. ${quoted(vocabulary[id])} went from ` +
+      `${format(before?.[id])} to ${
+        format(chances[id])
+      }. The dashed bars show the model with all ` +
+      "heads. Later layers read the head’s output, too, so more changes than it adds directly.",
   },
   {
     at: "next-part",
     text: () =>
-      "The head is on again. Press Write: the model draws character after character from these " +
-      "probabilities. A higher temperature makes them more equal.",
+      "The head is on again. Press Write: the model draws one character after the other from " +
+      "these probabilities. A higher temperature makes them more equal.",
   },
 ];
 

@@ -6,11 +6,10 @@ import { beforeAll, windowStart } from "./model/sampler.js";
 
 /** @import { PageData } from "./model/protocol.js" */
 /**
- * A text and what the model reads of it. The window is its end, which the model reads.
- * typed: the text's characters. ids, characters: the window, as ids and as characters that the model
- * knows. places: the positions of these characters in `typed`; -1: the line break that stands for an
- * empty text. unknown: positions of characters that the model does not know. begin: the number of
- * known characters before the window. note: what the page says about all this.
+ * A text and its window, which is the end that the model reads. typed: the text's characters. ids,
+ * characters: those of the window. places: the positions of these in `typed`; -1: the line break that
+ * stands for an empty text. unknown: positions of unknown characters. begin: the number of known
+ * characters before the window. note: what the page says about all this.
  * @typedef {{typed: string[], ids: number[], characters: string[], places: number[],
  *   unknown: Set<number>, begin: number, note: string}} Typed
  */

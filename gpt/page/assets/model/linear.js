@@ -16,8 +16,7 @@ export class Linear {
   }
 
   /**
-   * (count, columns) -> (count, rows). It multiplies two vectors at once, so that every weight is read
-   * once for both.
+   * (count, columns) -> (count, rows), two vectors at once, so that a weight is read once for both.
    * @param {Float32Array} x
    * @param {number} count
    */

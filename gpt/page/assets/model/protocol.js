@@ -11,12 +11,11 @@
 // ---- Python -> page: the JSON in #data ----------------------------------------------------------
 
 /**
- * title: the name of the model. origin: its run, step and digest. about: one sentence that says what the
- * model was trained on. stored: one sentence about the precision of the weights in this file. counts:
- * whether the model also counts n-grams, which the page leaves out. text: the text that the page opens
- * with. start: the head that it opens with; null: the head that adds most to the logit. folds: see
- * fold.js. measured: names the text on which the measures and the means were measured. kinds: (L, H) the
- * names of the heads ("induction", "previous" …) or "".
+ * title: the model's name. origin: its run, step and digest. about, stored: sentences about its training
+ * text and about the precision of the weights in this file. counts: whether the model also counts
+ * n-grams, which the page leaves out. text, start: the text and the head that the page opens with; null:
+ * the head that adds most. folds: see fold.js. measured: names the text of the measures and means. kinds:
+ * (L, H) the names of the heads ("induction", "previous" …) or "".
  * @typedef {object} PageData
  * @property {number} schema
  * @property {string} version of gptx
@@ -35,9 +34,8 @@
  * @property {StoredModel} model
  */
 /**
- * A measure of all heads; its arrays are (L, H). errors: standard errors. uniform: the value of a head
- * with equal weights everywhere. null: there is no number. offsets: only in the measure "back": how many
- * characters back a head looks.
+ * A measure of all heads, in arrays (L, H). errors: standard errors. uniform: the value for equal weights
+ * everywhere. null: no number. offsets: in the measure "back", how many characters back a head looks.
  * @typedef {object} Measure
  * @property {string} name
  * @property {string} title

@@ -144,8 +144,7 @@ export class Reading {
     }
   }
 
-  /** Computes the weights of a head for a query.
-   * @param {Stages} stages @param {number} head @param {number} query */
+  /** Computes a head's weights for a query. @param {Stages} stages @param {number} head @param {number} query */
   #weigh({ q, k, weights }, head, query) {
     const { n_embd, head_size } = this.gpt.config;
     const scores = this.row;
@@ -179,9 +178,8 @@ export class Reading {
   }
 
   /**
-   * The logits (V,) of the character after a position. They are the model's prediction at the depth
-   * n_layer, and a logit lens at smaller depths; depth 0 is the embedding. Do not change the array,
-   * because the reading keeps it.
+   * The logits (V,) of the character after a position, from the stream at a depth: 0 is the embedding;
+   * n_layer gives the model's prediction, an array that must not be changed.
    * @param {number} position
    * @param {number} depth
    * @returns {Float32Array}

@@ -4,9 +4,8 @@
 /** @import { SampleOptions } from "./protocol.js" */
 
 /**
- * The filters, in the order in which they are applied: option -> the number of characters that it keeps.
- * ranked: the probabilities, from the largest down.
- * @type {Record<string, (ranked: number[], value: number) => number>}
+ * Option -> the number of characters that it keeps of `ranked` probabilities, the largest first. The
+ * filters are applied in this order. @type {Record<string, (ranked: number[], value: number) => number>}
  */
 export const FILTERS = {
   /** Keeps k characters. */
@@ -22,9 +21,8 @@ export const FILTERS = {
 };
 
 /**
- * The probabilities (vocab_size,) after temperature and filters. With temperature 0, the likeliest
- * character has 1; of equally likely ones, the first. After every filter, the probabilities are scaled
- * to sum 1.
+ * The probabilities (vocab_size,) after temperature and filters. Temperature 0 gives 1 to the likeliest
+ * character. After every filter, the probabilities are scaled to sum 1.
  * @param {ArrayLike<number>} logits
  * @param {SampleOptions} options
  */

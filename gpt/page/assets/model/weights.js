@@ -41,8 +41,7 @@ async function inflate(base64) {
 }
 
 /**
- * Puts the bytes of every number together. In planes, the first bytes of all numbers come first, then
- * the second bytes, and so on.
+ * Joins the bytes of numbers. planes: the first bytes of all numbers, then the second bytes, and so on.
  * @param {Uint8Array} planes
  * @param {number} size of a number, in bytes
  */
