@@ -167,8 +167,8 @@ def read_meta(path: Path) -> dict[str, int]:
 def unpickle_plain(data: bytes) -> Any:
     """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for other pickles.
 
-    It checks all instructions before the first one runs, because even safe ones could run forever:
-    those that hash a tuple of tuples, for example.
+    It checks all instructions before the first one runs. Some are safe but may never end: those
+    that hash nested tuples, for example.
     """
     if len(data) > META_BYTES:
         raise ValueError(f"it has more than {META_BYTES:,} bytes")

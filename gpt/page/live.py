@@ -127,8 +127,8 @@ def _repeated_word(excerpt: str) -> str:
     """
 
     def unfitness(word: str) -> tuple[bool, bool, int]:
-        """Orders the words, the best first. The letter before the last two should stand in the word
-        only once: otherwise two different letters could follow it.
+        """Less is better. The letter before the last two should stand in the word only once:
+        otherwise a head cannot know which letter follows it.
         """
         return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
 

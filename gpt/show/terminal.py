@@ -174,9 +174,9 @@ def prose(text: str, screen: Screen, style: str = "") -> Text:
 
 
 def checks_line(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
-    """A line about the checks, and the line's style. The long form, or a failed check, shows all
-    checks with their errors. Otherwise checks with `detail` are left out, and so are the errors of
-    checks with a bound.
+    """A line about the checks, and the line's style. In the long form, or if a check failed, it has
+    all checks with their errors. Otherwise it leaves out the checks with `detail`, and the errors
+    of checks with a bound.
     """
     passed = all(check.passed for check in results)
     if screen.all or not passed:
@@ -273,7 +273,7 @@ def _widths(
     cells: Sequence[Sequence[Text]],
     available: int,
 ) -> list[int]:
-    """The widths of the columns; empty if the table is too wide. Only numbers are never wrapped."""
+    """The widths of the columns; empty if the table is too wide. Numbers are never wrapped."""
     widths, texts, whole = [], [], []
     for number, (column, heading) in enumerate(zip(columns, headings, strict=True)):
         widest = max(row[number].cell_len for row in cells)

@@ -1,7 +1,7 @@
 """Writes files and folders as a whole or not at all, even if the power fails.
 
-Four steps in the order that SQLite and LevelDB use: write under a temporary name, flush the bytes
-to the disk, rename, flush the folder. This module knows no file formats.
+It takes four steps in the order of SQLite and LevelDB: write under a temporary name, flush the
+bytes to the disk, rename, flush the folder. This module knows no file formats.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Baseline:
 
     @property
     def nats(self) -> float:
-        """The lowest loss. It is a little too low, because the same characters choose the order."""
+        """The lowest loss. It is a little too low, because its order is chosen on the same text."""
         return min(self.losses)
 
     @property
@@ -123,8 +123,8 @@ class Parent:
 class Clock:
     """The time budget of a training, for the steps after `start_step`.
 
-    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at its
-    start. peak: the highest learning rate, as a share of the option `learning_rate`. progress: the
+    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at that
+    step. peak: the highest learning rate, as a share of the option `learning_rate`. progress: the
     share of the learning-rate schedule that is done; it never falls, and training ends at 1.
     """
 
@@ -136,7 +136,7 @@ class Clock:
 
     @property
     def end_elapsed(self) -> float:
-        """The run's time at which training ends."""
+        """The run's `elapsed` at which training ends."""
         return self.start_elapsed + self.seconds
 
     def after_step(self, now: Manifest, reserve: float) -> Clock:
@@ -180,7 +180,7 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
     clock: Clock | None = None
-    val_characters: int = 0  # that the validation split has to predict; 0: unknown
+    val_characters: int = 0  # characters of the validation split to predict; 0: unknown
     final_loss: float | None = None
     final_characters: int = 0
     gpt_loss: float | None = None

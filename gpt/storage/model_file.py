@@ -173,7 +173,7 @@ class StoredModel(Arrays):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The run, the step and the digest, which a result's JSON names as its model."""
+        """Names the model in the JSON of a result: its run, step and digest."""
         return {"run": self.name, "step": self.step, "checkpoint": self.digest}
 
     def example_text(self, length: int = 12) -> str:
@@ -212,7 +212,7 @@ def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes
     try:
         text: str = json.loads(header)["__metadata__"][ENTRY]
         return safetensors.numpy.load(data), text.encode(), digest
-    except (ValueError, KeyError, SafetensorError):  # a manifest is sealed, too
+    except (ValueError, KeyError, SafetensorError):  # another sealed file, such as a manifest
         raise CheckpointError(f"not a gptx checkpoint: {path}") from None
 
 

@@ -87,12 +87,11 @@ class Overview(Result):
     @property
     def title(self) -> str:
         manifest = self.manifest
+        title = f"{self.name} · step {manifest.step:,}"
         if manifest.imported:
-            return f"{self.name} · step {manifest.step:,}"
-        steps = f"step {manifest.step:,}"
-        if manifest.clock is None:
-            steps += f" of {manifest.train.steps:,}"
-        return f"{self.name} · {steps} · {duration(manifest.elapsed)}"
+            return title
+        steps = f" of {manifest.train.steps:,}" if manifest.clock is None else ""
+        return f"{title}{steps} · {duration(manifest.elapsed)}"
 
     @property
     def loss(self) -> float | None:
@@ -244,7 +243,7 @@ def model_facts(config: ModelConfig) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Runs(Result):
-    """A list of runs, the most recently saved last. `runs["name"]` and `runs[-1]` are one run."""
+    """A list of runs, the most recently saved last. `runs["name"]` or `runs[-1]` gives one run."""
 
     runs: tuple[Overview, ...]
 

@@ -141,7 +141,7 @@ class Run:
         return Checkpoint.open(self.path / step_folder(step))
 
     def last_undamaged(self) -> tuple[Checkpoint, list[str]]:
-        """The newest undamaged checkpoint, and a warning for every newer checkpoint, all of them
+        """The newest undamaged checkpoint, and a warning for every newer checkpoint that is
         damaged. Raises CheckpointError if no checkpoint is undamaged.
         """
         warnings: list[str] = []
@@ -161,8 +161,8 @@ class Run:
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a new step as a whole or not at all, then deletes earlier steps.
 
-        Keeps the newest undamaged step before it and the best step, or all steps (keep_all). Steps
-        with higher numbers stay. Raises StorageError; the run is then unchanged.
+        Of these, it keeps the newest undamaged one and the best one, or all (keep_all). Steps with
+        higher numbers stay. Raises StorageError; the run is then unchanged.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {
@@ -343,8 +343,8 @@ def _hint(runs: Sequence[Run], name: str = "") -> str:
 
 
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:
-    """Makes a run's folder. stem: the corpus's name, which becomes "stem-1", or the next number
-    that is free, if `name` is None.
+    """Makes a run's folder with this name; without a name, with the first free name of "STEM-1",
+    "STEM-2" and so on.
 
     A folder of this name is used again if its training was killed before the first checkpoint.
     Raises ConfigError if the name is taken, StorageError if the folder cannot be made.
