@@ -292,7 +292,7 @@ def table_of_result(result: Result) -> tuple[list[str], list[list[Any]]]:
 
 
 def format_of_path(path: Path, forms: Sequence[str]) -> Any:
-    """The file format that the ending of a path names. Raises ConfigError unless it is in `forms`."""
+    """The file format that a path's ending names. Raises ConfigError unless it is in `forms`."""
     form = path.suffix.lower().removeprefix(".")
     if form not in forms:
         raise ConfigError("path", f"{path.name} does not end in one of .{', .'.join(forms)}")
