@@ -118,8 +118,8 @@ def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
     groups.append([])
     if sentence := result.sentence(screen.all):
         groups[-1].append(prose(sentence, screen, "dim"))
-    if result.list_checks():
-        text, style = checks_line(result.list_checks(), screen)
+    if checks := result.list_checks():
+        text, style = checks_line(checks, screen)
         groups[-1].append(prose(text, screen, style))
     parts: list[RenderableType] = []
     for group in groups:

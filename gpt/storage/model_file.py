@@ -126,9 +126,10 @@ class Probe(Arrays):
     ids: npt.NDArray[np.int32]
     logits: npt.NDArray[np.float32]
 
-    def pick(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Picks the (P, K) logits that the probe stores from R arrays of (L, vocab_size) logits."""
-        return pick_probe_logits(rows, self.logits.shape[1])
+    def largest_error(self, rows: Iterable[npt.NDArray[Any]]) -> float:
+        """The largest difference of R arrays of (L, vocab_size) logits from the stored ones."""
+        logits = pick_probe_logits(rows, self.logits.shape[1])
+        return float(np.abs(logits - self.logits).max())
 
 
 def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:

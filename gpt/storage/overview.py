@@ -124,11 +124,10 @@ class Overview(Result):
     def facts(self, all: bool = False) -> Mapping[str, str]:
         """The run's loss, text and model. The long form adds the options that are known."""
         manifest = self.manifest
-        alone = manifest.gpt_loss
         facts: dict[str, str] = {
             "loss": "" if manifest.imported else _loss_facts(manifest),
             "doubts": "; ".join(map(with_flags, manifest.doubts.sentences)),
-            "GPT alone": "" if alone is None else f"{alone:.4f} nats",
+            "GPT alone": "" if manifest.gpt_loss is None else f"{manifest.gpt_loss:.4f} nats",
             "text": corpus_facts(manifest.corpus, manifest.model, manifest.parent),
             "from": manifest.imported or parent_facts(manifest.parent),
             "model": model_facts(manifest.model),
