@@ -57,12 +57,11 @@ def import_nanogpt(
 ) -> Checkpoint:
     """Saves the model of a ckpt.pt as a new run.
 
-    meta: the path of the meta.pkl; None: in the folder of ckpt.pt, otherwise where nanoGPT puts it.
+    meta: the path of meta.pkl; None: in the folder of ckpt.pt, otherwise where nanoGPT puts it.
     corpus: the text that the model was trained on; None: not known. Its last tenth becomes the
-    validation split, as in nanoGPT. run: the new run's name. data: the folder for the encoded text.
-
-    Raises ForeignModelError if a file is missing or wrong, ConfigError if the run's name is taken,
-    TextError, StorageError, and NumericsError if numpy and torch compute different logits.
+    validation split, as in nanoGPT. data: the folder for the encoded text. Raises ForeignModelError
+    if a file is missing or wrong, ConfigError if the run's name is taken, TextError, StorageError,
+    and NumericsError if numpy and torch compute different logits.
     """
     checkpoint = read_checkpoint(path)
     settings = checkpoint.get("config")

@@ -164,10 +164,10 @@ def _to_bytes(figure: Figure, form: str) -> bytes:
     }
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
-    written = buffer.getvalue()
+    data = buffer.getvalue()
     if form == "svg":  # the document type has a network address, which an SVG file does not need
-        written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
-    return written
+        data = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", data, count=1)
+    return data
 
 
 class _Labels:
@@ -230,8 +230,8 @@ def _paint(matrices: Sequence[Matrix]) -> dict[str, Any]:
     from matplotlib.colors import LinearSegmentedColormap
 
     weights = matrices[0].weights
-    known = np.concatenate([matrix.values[np.isfinite(matrix.values)] for matrix in matrices])
-    limit = 1.0 if weights else float(np.abs(known).max(initial=0.0)) or 1.0
+    finite = np.concatenate([matrix.values[np.isfinite(matrix.values)] for matrix in matrices])
+    limit = 1.0 if weights else float(np.abs(finite).max(initial=0.0)) or 1.0
     ramp = LinearSegmentedColormap.from_list("gptx", RAMP if weights else SIGNED)
     return {
         "cmap": ramp.with_extremes(bad="white" if weights else MASKED),

@@ -90,7 +90,6 @@ class Screen:
 
 
 def draw(result: Result, screen: Screen) -> str:
-    """A result as text for a screen."""
     return render(parts_of_result(result, screen), screen)
 
 

@@ -326,11 +326,11 @@ def compare_with_counting(manifest: Manifest, measured: Measured | None = None) 
     counting = f"counting ({record['nats']:.4f})"
     if not record["same_characters"]:
         return f"{counting} was measured on other characters"
-    shown = f"{round(nats, 4) - round(record['nats'], 4):.4f}"
-    if float(shown) == 0:
+    difference = f"{round(nats, 4) - round(record['nats'], 4):.4f}"
+    if float(difference) == 0:
         return f"as good as {counting}"
-    verdict = "better" if shown.startswith("-") else "worse"
-    return f"{shown.removeprefix('-')} {verdict} than {counting}"
+    verdict = "better" if difference.startswith("-") else "worse"
+    return f"{difference.removeprefix('-')} {verdict} than {counting}"
 
 
 def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:

@@ -133,8 +133,8 @@ class Run:
         if not which.isdecimal() or len(which) > 12:
             raise ConfigError("step", f"{which!r} is neither best, last nor a step's number")
         if int(which) not in steps:
-            kept = ", ".join(map(str, steps)) or "none"
-            raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")
+            saved = ", ".join(map(str, steps)) or "none"
+            raise CheckpointError(f"{self.name} has no step {which}; it keeps {saved}")
         return self._open(int(which))
 
     def _open(self, step: int) -> Checkpoint:
