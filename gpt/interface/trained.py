@@ -29,7 +29,7 @@ from gpt.config.model import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
+from gpt.reading.probe import DeviceReader, open_proven, probe_error, reader_on_device
 from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
@@ -152,7 +152,7 @@ class TrainedGPT:
     @cached_property
     def rounding(self) -> Check:
         """The largest difference of this reader from the same logits, in float32."""
-        return Check("logits in float32", difference(self.reader, self.stored.probe), detail=True)
+        return Check("logits in float32", probe_error(self.reader, self.stored.probe), detail=True)
 
     def __repr__(self) -> str:
         shape = layers_and_heads(self.config.n_layer, self.config.n_head)

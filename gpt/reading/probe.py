@@ -1,14 +1,15 @@
-"""The probe proves that numpy computes here what torch computed when the model was saved.
+"""Checks that numpy computes the logits that torch computed when a model was saved.
 
-The probe is a text with the logits that torch computed for it in float64, with other code. Whoever
-opens the model computes them again in float64. So the two agree up to the rounding of the stored
-float32 logits. float32 could not judge: in a healthy model with sharp attention, a rounding error
-selects another key, and the logits differ by a hundredth of the largest one. Its difference is only
-measured, and shows how exact the numbers of this model are.
+A checkpoint's probe is a text with the logits that the torch model computed for it in float64.
+When a checkpoint is opened, the numpy reader computes the logits again, in float64. The two must
+agree up to the rounding of the stored float32 logits. A comparison in float32 would reject healthy
+models: with sharp attention, a rounding error can select another key, and then the logits differ by
+a hundredth of the largest logit. So gptx only reports the difference in float32, which shows how
+exact the model's numbers are.
 
-A device, too, has to compute the probe before it is used (DeviceReader). If it does not open, or
-computes other logits than numpy, one line says so, and numpy computes from the start; an error
-later ends the command. numpy draws from the device's logits, so the text depends only on the seed.
+A device (a GPU) must compute the probe, too, before it is used (DeviceReader). If the device does
+not open, or computes other logits than numpy, gptx prints one line and uses numpy instead. A later
+error of the device ends the command. numpy draws the characters from the device's logits.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
 PROBE = "logits = torch's at saving"
-TOLERANCE = 1e-6  # of the largest logit
-#: How far another program's float32 logits may be from those in float64, as a multiple of numpy's
-#: float32 error; at least LEAST times the largest logit.
+TOLERANCE = 1e-6  # relative to the largest logit
+#: The float32 logits of another program may differ from the float64 ones by TIMES the error of
+#: numpy's float32 logits, or by LEAST times the largest logit if that is more.
 TIMES, LEAST = 10, 1e-4
 
 
 def open_proven(stored: StoredModel) -> tuple[Reader, Check]:
-    """The reader of a model file, and its proof. Raises CheckpointError if the probe fails."""
+    """Returns a model file's reader and the check of its probe.
+
+    Raises CheckpointError if the check fails.
+    """
     reader = Reader(stored.config, stored.tensors)
-    proof = prove(reader, stored.probe)
+    proof = check_probe(reader, stored.probe)
     if not proof.passed:
         raise CheckpointError(
             f"damaged: {stored.source} computes other logits than torch did at saving "
@@ -47,19 +51,20 @@ def open_proven(stored: StoredModel) -> tuple[Reader, Check]:
 
 
 def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-    """Does what `prove` does, for a model that has no reader yet."""
-    return prove(Reader(config, tensors), probe)
+    """Checks, as `check_probe` does, tensors for which no reader exists yet."""
+    return check_probe(Reader(config, tensors), probe)
 
 
-def prove(reader: Reader, probe: Probe) -> Check:
-    """Checks that the reader's code, in float64, computes the logits of the probe."""
+def check_probe(reader: Reader, probe: Probe) -> Check:
+    """Checks that the reader, in float64, computes the logits of the probe."""
     bound = TOLERANCE * float(np.abs(probe.logits).max())
-    return Check(PROBE, difference(reader.in_float64(), probe), bound)
+    return Check(PROBE, probe_error(reader.in_float64(), probe), bound)
 
 
-def difference(reader: Reader, probe: Probe) -> float:
-    """The largest difference between the reader's logits of the probe and those that it stores;
-    NaN if a number overflows.
+def probe_error(reader: Reader, probe: Probe) -> float:
+    """Returns the largest difference between the reader's logits and those in the probe.
+
+    The difference is NaN if a number overflows.
     """
     with np.errstate(all="ignore"):
         logits = probe.of(map(reader.logits, reader.forward(probe.ids)))
@@ -67,20 +72,21 @@ def difference(reader: Reader, probe: Probe) -> float:
 
 
 def allowed_in_float32(error: float, largest: float) -> float:
-    """How far another program's float32 logits may be from those in float64. error: numpy's in
-    float32; largest: the largest logit.
+    """Returns how far another program's float32 logits may be from the float64 logits.
+
+    error: that of numpy's float32 logits. largest: the largest logit.
     """
     return max(TIMES * error, LEAST * largest)
 
 
 class Device(Protocol):
-    """A model's forward pass and its decoder, as a sampler.Decoder (model.gpt.DeviceGPT)."""
+    """A model on a GPU, as a forward pass and as a sampler.Decoder (see model.gpt.DeviceGPT)."""
 
     def start(self, ids: Ids) -> Array: ...
     def step(self, ids: Ids) -> Array: ...
 
     def make_twin(self) -> Device:
-        """The same model with streams of its own."""
+        """Returns the same model with streams of its own."""
 
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C), like Reader.forward."""
@@ -90,20 +96,21 @@ class Device(Protocol):
 
 
 class DeviceReader(Reader):
-    """A reader and sampler.Decoder on a device; numpy computes a pass with a hook, and float64.
+    """A reader and sampler.Decoder that computes on a device.
 
-    Raises GptxError if the device fails.
+    numpy computes forward passes with a hook, and everything in float64.
+    Methods raise GptxError if the device fails.
     """
 
     def __init__(self, reader: Reader, device: Device) -> None:
         vars(self).update(vars(reader))
-        self._numpys, self._device = reader, device
+        self._on_numpy, self._device = reader, device
 
     def make_twin(self) -> DeviceReader:
-        return DeviceReader(self._numpys, self._device.make_twin())
+        return DeviceReader(self._on_numpy, self._device.make_twin())
 
     def in_float64(self) -> Reader:
-        return self._numpys.in_float64()
+        return self._on_numpy.in_float64()
 
     def forward(self, ids: Ids) -> Array:
         with _explained():
@@ -126,7 +133,7 @@ class DeviceReader(Reader):
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Makes any error of a device a GptxError."""
+    """Turns any error of a device into a GptxError."""
     try:
         yield
     except Exception as error:  # a driver, a kernel or torch may raise anything
@@ -134,10 +141,11 @@ def _explained() -> Iterator[None]:
 
 
 def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Device]) -> Reader:
-    """The reader on a device; the reader itself, with one line of output, if the device fails or
-    computes other logits of the probe.
+    """Returns a reader that computes on the device, if the device computes the probe's logits.
+
+    Otherwise prints one line and returns the same reader.
     """
-    allowed = allowed_in_float32(difference(reader, probe), float(np.abs(probe.logits).max()))
+    allowed = allowed_in_float32(probe_error(reader, probe), float(np.abs(probe.logits).max()))
     try:
         device = open_device()
         for logits in _logits_of(device, reader, probe.ids):
@@ -151,8 +159,10 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
 
 
 def _logits_of(device: Device, reader: Reader, ids: Ids) -> Iterator[Array]:
-    """(R, L) ids -> (R, L, vocab_size) logits in each way in which the device computes them: its
-    forward pass, layer by layer, and its decoder for the last two positions.
+    """(R, L) ids -> yields (R, L, vocab_size) logits for each method of the device.
+
+    The methods are the forward pass, the layers one by one, and the decoder, which computes the
+    last two positions.
     """
     logits = reader.logits(device.forward(ids))
     yield logits
