@@ -320,10 +320,10 @@ class TrainedGPT:
         """The distribution of the next character, before and after temperature and filters. Raises
         TextError, ConfigError.
         """
-        from gpt.heads.next_character import next_of_text
+        from gpt.heads.next_character import predict_next
 
         text = self.known_text(self.text_or_example(call.text), call.unknown)
-        return next_of_text(self.reader, self.vocabulary, text, call, self.mixture)
+        return predict_next(self.reader, self.vocabulary, text, call, self.mixture)
 
     @takes(WhyCall)
     def why(self, call: WhyCall) -> Why:
