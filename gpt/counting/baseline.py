@@ -75,10 +75,8 @@ FACTORS: Array = np.array([[0.9], [1.0]])
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out pieces of a training split.
-
-    The characters from `start` to `end` are divided into PIECES periods. In the middle of every
-    period is a piece of `length` characters.
+    """The held-out pieces of a training split. The characters from `start` to `end` are divided
+    into PIECES periods. In the middle of every period is a piece of `length` characters.
     """
 
     start: int
@@ -139,9 +137,8 @@ class Experts:
 def start_counting(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> Future[tuple[Baseline, Experts | None]]:
-    """Starts `count_splits` in a thread, to count while torch is imported.
-
-    numpy sorts without holding the interpreter's lock.
+    """Starts `count_splits` in a thread, to count while torch is imported. numpy sorts without
+    holding the interpreter's lock.
     """
     thread = ThreadPoolExecutor(1, "counting")
     counts = thread.submit(count_splits, train, val, vocab_size, orders)
@@ -153,7 +150,6 @@ def count_splits(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> tuple[Baseline, Experts | None]:
     """Counts the baseline and the experts, and counts the n-grams that they share only once.
-
     orders: of the experts; for 0, there are none (None).
     """
     if not orders:

@@ -239,10 +239,8 @@ def _derivatives(
 
 @dataclass(frozen=True)
 class MixedPrediction:
-    """Predictions of T characters.
-
-    gpt, counting, both: (T, V) log-probabilities by the GPT, by counting and by their mixture.
-    weights: (2, T) the gate's a and b.
+    """Predictions of T characters. gpt, counting, both: (T, V) log-probabilities by the GPT, by
+    counting and by their mixture. weights: (2, T) the gate's a and b.
     """
 
     gpt: Array
@@ -253,9 +251,8 @@ class MixedPrediction:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A checkpoint's counting expert, and the gate that mixes it with the GPT.
-
-    gate: (2, F). Its rows, multiplied by the features of a position, are a and b.
+    """A checkpoint's counting expert, and the gate that mixes it with the GPT. gate: (2, F). Its
+    rows, multiplied by the features of a position, are a and b.
     """
 
     expert: Expert

@@ -62,10 +62,8 @@ class Trie:
         return len(self.ends) - 1
 
     def histories_at(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """(n,) ids, (B,) starts -> (N, B · length) nodes of histories.
-
-        They are the histories of 0 to N − 1 characters before each of the `length` characters from
-        every start on.
+        """(n,) ids, (B,) starts -> (N, B · length) nodes of histories. They are the histories of 0
+        to N − 1 characters before each of the `length` characters from every start on.
         """
         before = self.orders - 1
         places = np.asarray(starts)[:, None] + np.arange(-before, length - 1)
@@ -82,7 +80,6 @@ class Trie:
 
     def packed(self) -> dict[str, Numbers]:
         """Returns three arrays for a file: symbols, counts, and every history's number of n-grams.
-
         Their types are the smallest that can hold the numbers.
         """
         children = np.diff(self.starts[:-1])
@@ -91,9 +88,8 @@ class Trie:
 
 
 def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
-    """Returns the trie from the arrays of `Trie.packed`, with at most `orders` orders.
-
-    Raises ValueError if the arrays' sizes do not match, or for an id outside the vocabulary.
+    """Returns the trie from the arrays of `Trie.packed`, with at most `orders` orders. Raises
+    ValueError if the arrays' sizes do not match, or for an id outside the vocabulary.
     """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
     starts, ends = first_grams(children), [0]
@@ -214,9 +210,8 @@ def _sort(
 
 
 def release_memory() -> None:
-    """Returns the memory of freed arrays to the system.
-
-    glibc keeps such memory for later arrays. Over all threads, that is more than counting needs.
+    """Returns the memory of freed arrays to the system. glibc keeps such memory for later arrays.
+    Over all threads, that is more than counting needs.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim:
@@ -227,7 +222,6 @@ def find_grams(
     starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids
 ) -> npt.NDArray[np.int64]:
     """(…, T) histories and (…, T) next characters -> (…, T) numbers of the n-grams, −1 for none.
-
     The history −1 has no n-grams. One binary search runs for all histories at the same time.
     """
     if not len(symbols):

@@ -47,9 +47,8 @@ _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
 def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
-    """Returns name -> shape of every stage of one text of T characters, in order of computation.
-
-    A model without feed-forward layers has no stages of them.
+    """Returns name -> shape of every stage of one text of T characters, in order of computation. A
+    model without feed-forward layers has no stages of them.
     """
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)
@@ -260,9 +259,8 @@ class _Change:
     value: Any
 
     def apply(self, stage: Array, layer: int, texts: slice) -> None:
-        """Writes the new values into the (B, …) stage of a slice of the texts.
-
-        The stage keeps its strides, so that equal values give exactly equal logits.
+        """Writes the new values into the (B, …) stage of a slice of the texts. The stage keeps its
+        strides, so that equal values give exactly equal logits.
         """
         part = self.place.part(stage)
         if callable(self.value):

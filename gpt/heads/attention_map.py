@@ -103,9 +103,8 @@ def parse_key(
 
 
 def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
-    """Returns the number as an int. what: the word for it in errors, such as "layer".
-
-    Raises IndexError if it is not in lowest … count − 1, TypeError if it is no whole number.
+    """Returns the number as an int. what: the word for it in errors, such as "layer". Raises
+    IndexError if it is not in lowest … count − 1, TypeError if it is no whole number.
     """
     if not isinstance(number, SupportsIndex):
         raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
@@ -295,10 +294,8 @@ class Selection(Result):
         top: int,
         summary: HeadSummary | None = None,
     ) -> str:
-        """Draws the matrices as text, with titles and remarks.
-
-        summary: says what the head does, if there is only one. For the other arguments, see
-        gpt.show.matrix.draw.
+        """Draws the matrices as text, with titles and remarks. summary: says what the head does, if
+        there is only one. For the other arguments, see gpt.show.matrix.draw.
         """
         from gpt.show import matrix
 
@@ -356,9 +353,8 @@ def select(
     query: str | None = None,
     key: str | None = None,
 ) -> Selection:
-    """Makes a selection from the texts of options: a number, "all", "mean", "A:B".
-
-    Raises ConfigError for a text that selects nothing.
+    """Makes a selection from the texts of options: a number, "all", "mean", "A:B". Raises
+    ConfigError for a text that selects nothing.
     """
     layers = _indices("layer", layer, len(attention.layers))
     heads: Sequence[HeadName] = ["mean"]
@@ -385,7 +381,6 @@ def _indices(option: str, text: str, count: int) -> range:
 
 def _range(option: str, text: str | None, length: int) -> range:
     """Returns the positions that an option selects: one position, or a range "A:B" as in Python.
-
     A:B begins at A and ends before B. A, B or both may be left out.
     """
     if text is None:
@@ -454,9 +449,8 @@ def require_fits(config: ModelConfig, T: int) -> None:
 
 
 def require_room(config: ModelConfig, T: int) -> None:
-    """Raises OutOfMemory if the attention map of T characters would not fit the memory.
-
-    The estimate differs from measured peaks by at most a tenth (benchmarks/LOG.md).
+    """Raises OutOfMemory if the attention map of T characters would not fit the memory. The
+    estimate differs from measured peaks by at most a tenth (benchmarks/LOG.md).
     """
     layers, heads = config.n_layer, config.n_head
 

@@ -94,9 +94,8 @@ class HeadSummary:
 
 
 def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Contributions:
-    """Computes what the parts add to the logits of (T, K) ids, in float64.
-
-    layers: the stages of all layers.
+    """Computes what the parts add to the logits of (T, K) ids, in float64. layers: the stages of
+    all layers.
     """
     last = layers[-1].resid_post
     collected = _PartValues(reader.in_float64(), ids, last.astype(np.float64))
@@ -119,9 +118,8 @@ def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Con
 def head_that_adds_most(
     attention: AttentionMap, layer: int | None = None, head: int | None = None
 ) -> HeadSummary:
-    """Finds the head that adds most to the logit of the likeliest next character.
-
-    layer, head: restrict the search to the heads of this layer, or with this number.
+    """Finds the head that adds most to the logit of the likeliest next character. layer, head:
+    restrict the search to the heads of this layer, or with this number.
     """
     reader, layers = attention.model.reader, attention.layers
     last = layers[-1].resid_post

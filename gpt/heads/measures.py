@@ -186,9 +186,8 @@ def synthetic_induction(reader: Reader, text: Ids) -> Measure | None:
 
 
 def _of_layer(weights: Array, ids: Ids) -> dict[str, Array]:
-    """(H, T, T) weights of a text, T ≥ 2 -> name of a measure -> (H,) values.
-
-    "sums" is (H, T), the sums of the weights at every distance.
+    """(H, T, T) weights of a text, T ≥ 2 -> name of a measure -> (H,) values. "sums" is (H, T), the
+    sums of the weights at every distance.
     """
     weights, T = weights.astype(np.float64), len(ids)
     rows, columns = np.arange(1, T), np.arange(T)
@@ -208,10 +207,8 @@ def _of_layer(weights: Array, ids: Ids) -> dict[str, Array]:
 
 
 def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Returns (N,) rows i whose character occurred before, and (N,) keys j + 1.
-
-    j is the last place before i with the same character. Leaves out doubled characters, for which
-    j + 1 is i itself.
+    """Returns (N,) rows i whose character occurred before, and (N,) keys j + 1. j is the last place
+    before i with the same character. Leaves out doubled characters, for which j + 1 is i itself.
     """
     places = np.arange(len(ids))
     before = np.where((ids[:, None] == ids) & (places < places[:, None]), places, -1).max(axis=-1)

@@ -169,7 +169,6 @@ def predict_next(
     mixture: Mixture | None = None,
 ) -> NextCharacter:
     """Predicts the character after a text, of which the model reads the same window as `sample`.
-
     Raises the same errors as TrainedGPT.next.
     """
     ids = ids_to_continue(vocabulary, text)
@@ -287,9 +286,8 @@ class Why(Arrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every part, or for every character that a head attends to.
-
-        The values `adds` of all rows sum to the logit.
+        """A row for every part, or for every character that a head attends to. The values `adds` of
+        all rows sum to the logit.
         """
         rows = []
         for number, (part, value) in enumerate(zip(self.parts, self.values.tolist(), strict=True)):

@@ -96,9 +96,8 @@ class Survey(Arrays, Result):
         return name_heads(self.measures)
 
     def of(self, name: str) -> list[tuple[int, int]]:
-        """Returns (layer, head) of the heads with a name, in the order of `ranking`.
-
-        name: "induction", "duplicate", "previous", "2 back", …, "sink", or "" for no name.
+        """Returns (layer, head) of the heads with a name, in the order of `ranking`. name:
+        "induction", "duplicate", "previous", "2 back", …, "sink", or "" for no name.
         """
         return [place for place in self.ranking() if self._name(place) == name]
 
@@ -143,9 +142,8 @@ class Survey(Arrays, Result):
         return self.MEASURES if all else self.COLUMNS
 
     def shown(self, all: bool = False) -> Sequence[Any]:
-        """Returns a row for every head with a name, and one row for all others.
-
-        With `all`, returns a row for every measure of every head.
+        """Returns a row for every head with a name, and one row for all others. With `all`, returns
+        a row for every measure of every head.
         """
         if all:
             return [
@@ -324,9 +322,8 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
 
 
 def other_windows(N: int) -> Ids:
-    """Returns (N,) for every window the number of another window; all numbers occur once.
-
-    The choice is random, with a fixed seed. Raises TextError if N is 1.
+    """Returns (N,) for every window the number of another window; all numbers occur once. The
+    choice is random, with a fixed seed. Raises TextError if N is 1.
     """
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")

@@ -97,10 +97,8 @@ class FusedAttention(nn.Module):
         allowed: Tensor | None = None,
         store: Store | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C).
-
-        With a cache, `store` caches the new keys and values, and `allowed` is (T, S), True where a
-        new query may attend to a key.
+        """(B, T, C) -> (B, T, C). With a cache, `store` caches the new keys and values, and
+        `allowed` is (T, S), True where a new query may attend to a key.
         """
         B, T, C = x.shape
         parts = self.qkv(x).chunk(3, dim=-1)  # (B, T, C)

@@ -33,9 +33,8 @@ SLOWEST = 0.1  # radians per character; slower rotations cannot tell neighbours 
 
 
 class Block(nn.Module):
-    """One layer: self-attention, then feed-forward if the model has it.
-
-    Both read the normalised residual stream, and add their output to the stream.
+    """One layer: self-attention, then feed-forward if the model has it. Both read the normalised
+    residual stream, and add their output to the stream.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -67,9 +66,8 @@ class Block(nn.Module):
 
 
 class Cache:
-    """Stores the (L, B, H, S, D) keys and values of all positions so far, S = block_size.
-
-    at: the positions of the ids of the next forward pass. The caller sets it.
+    """Stores the (L, B, H, S, D) keys and values of all positions so far, S = block_size. at: the
+    positions of the ids of the next forward pass. The caller sets it.
     """
 
     def __init__(self, config: ModelConfig, batch: int, device: torch.device) -> None:

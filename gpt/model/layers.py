@@ -20,10 +20,8 @@ ROTARY_BASE = 10_000.0
 
 
 class ReluSquared(torch.autograd.Function):
-    """max(x, 0)² (So et al. 2021).
-
-    Takes two passes over memory forward and one backward. Separate relu and square would take twice
-    as many, and would keep one more of a layer's largest tensors.
+    """max(x, 0)² (So et al. 2021). Takes two passes over memory forward and one backward. Separate
+    relu and square would take twice as many, and would keep one more of a layer's largest tensors.
     """
 
     @staticmethod
@@ -125,10 +123,8 @@ class Learned(Position):
 
 
 class Sinusoidal(Position):
-    """Adds fixed sines and cosines of the position t (Vaswani et al. 2017).
-
-    Column c is sin(t / 10000^(c/C)) if c is even, and otherwise the cosine of the angle of column
-    c − 1.
+    """Adds fixed sines and cosines of the position t (Vaswani et al. 2017). Column c is sin(t /
+    10000^(c/C)) if c is even, and otherwise the cosine of the angle of column c − 1.
     """
 
     table: Tensor

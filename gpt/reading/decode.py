@@ -90,9 +90,7 @@ class CachedDecoder:
 
     def _read(self, ids: Ids, group: slice) -> Array:
         """Adds T characters to a group of streams: (b, T) ids -> (b, vocab_size) logits of the
-        characters after them.
-
-        The last layer is computed for the last position only.
+        characters after them. The last layer is computed for the last position only.
         """
         weights, config, (b, T) = self._weights, self.config, ids.shape
         at = slice(self._length, self._length + T)
@@ -141,10 +139,8 @@ class _Sublayer:
 
 
 class _Weights:
-    """The reader's weights, with those of its norms folded in.
-
-    layers: the attention and the feed-forward of each layer. The feed-forward is None if the model
-    has none.
+    """The reader's weights, with those of its norms folded in. layers: the attention and the
+    feed-forward of each layer. The feed-forward is None if the model has none.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -165,9 +161,8 @@ class _Weights:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
     def _reads(self, name: str, norm: str) -> _Linear:
-        """Folds the norm before a linear layer into it: W(n·w + b) = (W∘w)n + Wb.
-
-        n is the residual stream, centred and scaled to length 1.
+        """Folds the norm before a linear layer into it: W(n·w + b) = (W∘w)n + Wb. n is the residual
+        stream, centred and scaled to length 1.
         """
         weight, bias = self._reader.linear(name)
         gain, shift = self._reader.linear(norm)
@@ -210,9 +205,7 @@ def _normed(x: Array) -> Array:
 
 def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
     """Attends: (b, H, T, D) queries, (2, b, H, S, D) past keys and values -> (b·T, C) contexts of
-    all heads.
-
-    mask: (T, S), added to the scores; −inf where a query may not attend to a key.
+    all heads. mask: (T, S), added to the scores; −inf where a query may not attend to a key.
     """
     keys, values = past
     scores: Array = queries @ keys.swapaxes(2, 3)

@@ -206,9 +206,8 @@ POSITIONS: dict[str, type[Position]] = {
 
 @dataclass(frozen=True, repr=False)
 class Stages(Arrays):
-    """The stages of one layer for T characters. docs/heads.md explains them.
-
-    The first axis is T, or H for the stages of heads.
+    """The stages of one layer for T characters. docs/heads.md explains them. The first axis is T,
+    or H for the stages of heads.
     """
 
     resid_pre: Array
@@ -270,9 +269,8 @@ class Reader:
         return self.position.embed(x, slice(start, start + ids.shape[1]))
 
     def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
-        """(B, T, C) input of a layer -> name in Stages -> the (B, …) stage.
-
-        Raises OutOfMemory if the attention does not fit the memory.
+        """(B, T, C) input of a layer -> name in Stages -> the (B, …) stage. Raises OutOfMemory if
+        the attention does not fit the memory.
         """
         config, (B, T, C) = self.config, x.shape
         matrix = B * config.n_head * T * T * self.dtype.itemsize  # in bytes
@@ -324,9 +322,8 @@ class Reader:
         return hook("logits", self.config.n_layer, stream @ self._output)
 
     def linear(self, name: str) -> tuple[Array, Array | None]:
-        """Returns weight and bias (None without bias) of a linear layer or a norm.
-
-        The weight is (out, in) in a linear layer and (C,) in a norm.
+        """Returns weight and bias (None without bias) of a linear layer or a norm. The weight is
+        (out, in) in a linear layer and (C,) in a norm.
         """
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 

@@ -36,9 +36,8 @@ TIMES, LEAST = 10, 1e-4
 
 
 def open_proven(stored: StoredModel) -> tuple[Reader, Check]:
-    """Returns a model file's reader and the check of its probe.
-
-    Raises CheckpointError if the check fails.
+    """Returns a model file's reader and the check of its probe. Raises CheckpointError if the check
+    fails.
     """
     reader = Reader(stored.config, stored.tensors)
     proof = check_probe(reader, stored.probe)
@@ -62,9 +61,8 @@ def check_probe(reader: Reader, probe: Probe) -> Check:
 
 
 def probe_error(reader: Reader, probe: Probe) -> float:
-    """Returns the largest difference between the reader's logits and those in the probe.
-
-    The difference is NaN if a number overflows.
+    """Returns the largest difference between the reader's logits and those in the probe. The
+    difference is NaN if a number overflows.
     """
     with np.errstate(all="ignore"):
         logits = probe.of(map(reader.logits, reader.forward(probe.ids)))
@@ -72,9 +70,8 @@ def probe_error(reader: Reader, probe: Probe) -> float:
 
 
 def allowed_in_float32(error: float, largest: float) -> float:
-    """Returns how far another program's float32 logits may be from the float64 logits.
-
-    error: that of numpy's float32 logits. largest: the largest logit.
+    """Returns how far another program's float32 logits may be from the float64 logits. error: that
+    of numpy's float32 logits. largest: the largest logit.
     """
     return max(TIMES * error, LEAST * largest)
 
@@ -96,10 +93,8 @@ class Device(Protocol):
 
 
 class DeviceReader(Reader):
-    """A reader and sampler.Decoder that computes on a device.
-
-    numpy computes forward passes with a hook, and everything in float64.
-    Methods raise GptxError if the device fails.
+    """A reader and sampler.Decoder that computes on a device. numpy computes forward passes with a
+    hook, and everything in float64. Methods raise GptxError if the device fails.
     """
 
     def __init__(self, reader: Reader, device: Device) -> None:
@@ -142,7 +137,6 @@ def _explained() -> Iterator[None]:
 
 def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Device]) -> Reader:
     """Returns a reader that computes on the device, if the device computes the probe's logits.
-
     Otherwise prints one line and returns the same reader.
     """
     allowed = allowed_in_float32(probe_error(reader, probe), float(np.abs(probe.logits).max()))
@@ -159,10 +153,8 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
 
 
 def _logits_of(device: Device, reader: Reader, ids: Ids) -> Iterator[Array]:
-    """(R, L) ids -> yields (R, L, vocab_size) logits for each method of the device.
-
-    The methods are the forward pass, the layers one by one, and the decoder, which computes the
-    last two positions.
+    """(R, L) ids -> yields (R, L, vocab_size) logits for each method of the device. The methods are
+    the forward pass, the layers one by one, and the decoder, which computes the last two positions.
     """
     logits = reader.logits(device.forward(ids))
     yield logits

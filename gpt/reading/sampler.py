@@ -127,9 +127,8 @@ def draw(weights: Probabilities, uniforms: Probabilities) -> Ids:
 
 
 def uniforms(seed: int, sample: int) -> Iterator[float]:
-    """Yields one sample's random numbers in [0, 1), which do not depend on the other samples.
-
-    The generator Philox is counter-based (Salmon et al. 2011). Every number uses 53 random bits.
+    """Yields one sample's random numbers in [0, 1), which do not depend on the other samples. The
+    generator Philox is counter-based (Salmon et al. 2011). Every number uses 53 random bits.
     """
     generator = np.random.Philox(key=np.array([seed, sample], dtype=np.uint64))
     while True:
@@ -269,10 +268,8 @@ def sample_new_ids(
 
 
 def start_character(vocabulary: Vocabulary) -> str:
-    """Returns the character that a model reads in place of an empty prompt.
-
-    It is a newline, or without newlines the vocabulary's first character. The sample does not
-    contain it.
+    """Returns the character that a model reads in place of an empty prompt. It is a newline, or
+    without newlines the vocabulary's first character. The sample does not contain it.
     """
     return "\n" if "\n" in vocabulary.characters else vocabulary.characters[0]
 
@@ -312,9 +309,8 @@ class StopFilter:
 
 
 class Decoders:
-    """Lends decoders of one model to samplings that may run at the same time.
-
-    The first sampling gets `first`, and others get twins of it while `first` is lent.
+    """Lends decoders of one model to samplings that may run at the same time. The first sampling
+    gets `first`, and others get twins of it while `first` is lent.
     """
 
     def __init__(self, first: Decoder) -> None:
@@ -402,9 +398,8 @@ def _texts(
     characters: str,
     filters: Sequence[StopFilter],
 ) -> Iterator[list[str]]:
-    """Yields what Samples yields.
-
-    Only this generator refers to the decoder. So dropping a Samples gives the decoder back.
+    """Yields what Samples yields. Only this generator refers to the decoder. So dropping a Samples
+    gives the decoder back.
     """
     with decoding as decoder:
         if copies is None:

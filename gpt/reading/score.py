@@ -163,9 +163,8 @@ class Evaluation(Score, Result):
 
 
 def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
-    """Returns the loss of (n,) ids in windows of block_size that do not overlap.
-
-    The first character is not predicted. The last window may be shorter. Raises TextError if n < 2.
+    """Returns the loss of (n,) ids in windows of block_size that do not overlap. The first
+    character is not predicted. The last window may be shorter. Raises TextError if n < 2.
     """
 
     def total(windows: _Windows) -> Array:
@@ -193,9 +192,8 @@ def character_surprisals(
     vocabulary: Vocabulary,
     mixture: Mixture | None = None,
 ) -> Surprisals:
-    """Returns the surprisals of (n,) ids. Raises TextError if n < 2.
-
-    Every character has at least half of block_size characters as context, if so many precede it.
+    """Returns the surprisals of (n,) ids. Raises TextError if n < 2. Every character has at least
+    half of block_size characters as context, if so many precede it.
     """
 
     def predict(windows: _Windows) -> tuple[Array, Ids, Array]:

@@ -210,10 +210,8 @@ def item_lines(model: TrainedGPT, config: SampleConfig, data: Path, as_json: boo
 
 @dataclass(frozen=True)
 class Copy:
-    """A passage that a text shares with another text.
-
-    start: its position in the text. at: its first position in the other text. times: how often the
-    other text contains it.
+    """A passage that a text shares with another text. start: its position in the text. at: its
+    first position in the other text. times: how often the other text contains it.
     """
 
     text: str = ""
@@ -250,9 +248,8 @@ class Novelty:
 
 
 def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> list[Copy]:
-    """Returns every text's longest passage that stands in the other text, empty if none does.
-
-    If several passages of a text are equally long, returns the first one.
+    """Returns every text's longest passage that stands in the other text, empty if none does. If
+    several passages of a text are equally long, returns the first one.
     """
     hashed, whole = [_Hashes(vocabulary.encode(text)) for text in texts], _Hashes(other)
 
