@@ -152,14 +152,12 @@ def count_splits(
     """Counts the baseline and the experts, and counts the n-grams that they share only once.
     orders: of the experts; for 0, there are none (None).
     """
-    if not orders:
-        return count_baseline(train, val, vocab_size), None
     kept: list[Level] = []
     levels = keep_levels(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
     baseline = count_baseline(train, val, vocab_size, levels)
     for _ in levels:  # `keep_levels` still has to keep the orders above ORDERS
         pass
-    return baseline, count_experts(train, vocab_size, orders, join_levels(kept))
+    return baseline, count_experts(train, vocab_size, orders, join_levels(kept)) if orders else None
 
 
 def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None = None) -> Experts:
@@ -186,8 +184,7 @@ def count_baseline(
     too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
-    if levels is None:
-        levels = count_levels(train, vocab_size, ORDERS)
+    levels = levels or count_levels(train, vocab_size, ORDERS)
     probabilities = kneser_ney(islice(levels, ORDERS), train, val, vocab_size)
     losses = tuple(max(0.0, float(-np.log(order).mean())) for order in probabilities)
     return Baseline(losses, counted=len(train), scored=len(val) - 1)

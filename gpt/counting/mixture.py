@@ -35,7 +35,7 @@ Logits = npt.NDArray[np.floating[Any]]
 
 AT_ONCE = 2**16  # probabilities computed at once
 FALLBACK = (0.5, 1.0, 1.5)  # discounts if the text is too short to estimate them
-MOST_KEPT = 2**21  # most probabilities that CachedExpert stores: 16 MB
+MOST_CACHED = 2**21  # most probabilities that CachedExpert stores: 16 MB
 
 #: The inputs of the gate. entropy: that of counting's prediction, in nats. agreement: the mean, in
 #: nats, of the GPT's log-probabilities, weighted by counting's probabilities.
@@ -136,7 +136,7 @@ class CachedExpert:
         chances = self._cached[nodes[order - 1]] if order else self._uniform
         for node, discounts in zip(nodes[order:], self._discounts[order:], strict=False):
             chances = self._after(node, discounts, chances)
-            if len(self._cached) * len(chances) >= MOST_KEPT:
+            if len(self._cached) * len(chances) >= MOST_CACHED:
                 self._cached.clear()
             self._cached[node] = chances
         return chances
@@ -322,7 +322,6 @@ class CountingStreams:
         return self._mixture.mix(logits, chances)[0]
 
     def append(self, ids: Ids) -> None:
-        """Appends one id to every text."""
         texts = zip(self._nodes, ids.tolist(), strict=True)
         self._nodes = [self._expert.advance(nodes, symbol) for nodes, symbol in texts]
 

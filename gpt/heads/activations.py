@@ -232,7 +232,6 @@ def pad_texts(
 
 
 def _checked_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -> list[Stage]:
-    """Returns the names of the stages to keep, in the order of computation."""
     if names is None:
         return [name for name in config.stages if name != "head_output"]
     wanted = {names} if isinstance(names, str) else set(names)
@@ -244,7 +243,6 @@ def _checked_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -
 def _checked_layers(
     layers: SupportsIndex | Iterable[SupportsIndex] | None, count: int
 ) -> tuple[int, ...]:
-    """Returns the numbers of the layers to keep, in the order of the argument."""
     if layers is None:
         return tuple(range(count))
     wanted = layers if isinstance(layers, Iterable) else [layers]

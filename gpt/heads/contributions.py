@@ -168,7 +168,6 @@ class _PartValues:
         self.values[part] = np.einsum("...c,...kc->...k", x, self.vectors)
 
     def add_layer(self, layer: int, stages: Stages) -> None:
-        """Stores what the parts of a layer add."""
         exact, block = self.exact, f"blocks.{layer}."
         if exact.config.feed_forward:
             resid_mid = stages.resid_mid.astype(np.float64)

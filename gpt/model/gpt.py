@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.config.model import HEAD_STAGES, Attention
-from gpt.model.attention import ATTENTION, Keep, Rotate
+from gpt.model.attention import ATTENTION, Rotate
 from gpt.model.layers import EPSILON, POSITIONS, Dropout, FeedForward, Rotary
 from gpt.vocabulary import Ids
 
@@ -46,23 +46,18 @@ class Block(nn.Module):
             self.norm2 = nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
             self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None, **cached: Any) -> Tensor:
-        """(B, T, C) -> (B, T, C).
-
-        keep: receives the stages except those of feed-forward. It needs the readable form of
-        attention. cached: the layer's arguments from `Cache.attention_arguments`.
+    def forward(self, x: Tensor, rotate: Rotate, **options: Any) -> Tensor:
+        """(B, T, C) -> (B, T, C). options: further arguments of attention. These are the layer's
+        `Cache.attention_arguments`, or `keep`, which receives all stages except those of
+        feed-forward.
         """
-        if keep is not None:
-            keep(resid_pre=x)
-            cached["keep"] = keep
-        x = x + self.attention(self.norm1(x), rotate, **cached)
-        if keep is not None:
-            keep(resid_mid=x)
+        middle: Tensor = x + self.attention(self.norm1(x), rotate, **options)
+        after = middle
         if self.feed_forward is not None:
-            x = x + self.feed_forward(self.norm2(x))
-        if keep is not None:
-            keep(resid_post=x)
-        return x
+            after = middle + self.feed_forward(self.norm2(middle))
+        if keep := options.get("keep"):
+            keep(resid_pre=x, resid_mid=middle, resid_post=after)
+        return after
 
 
 class Cache:
@@ -110,8 +105,8 @@ class GPT(nn.Module):
         x = self.dropout(self.position.embed(self.token_embedding(ids), at))  # (B, T, C)
         rotate = partial(self.position.rotate, at=at)
         layers = [{}] * len(self.blocks) if cache is None else cache.attention_arguments()
-        for block, cached in zip(self.blocks, layers, strict=True):
-            x = block(x, rotate, **cached)
+        for block, options in zip(self.blocks, layers, strict=True):
+            x = block(x, rotate, **options)
         x = x if cache is None else x[:, -1:]
         return self.norm(x)  # type: ignore[no-any-return]
 

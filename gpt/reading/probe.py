@@ -24,6 +24,7 @@ from gpt.config import ModelConfig
 from gpt.devices import reason_of, report_failure
 from gpt.errors import CheckpointError, GptxError
 from gpt.reading.gpt import Array, Hook, Reader, no_hook
+from gpt.reading.sampler import Decoder
 from gpt.show.result import Check
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
@@ -76,11 +77,8 @@ def allowed_in_float32(error: float, largest: float) -> float:
     return max(TIMES * error, LEAST * largest)
 
 
-class Device(Protocol):
-    """A model on a GPU, as a forward pass and as a sampler.Decoder (see model.gpt.DeviceGPT)."""
-
-    def start(self, ids: Ids) -> Array: ...
-    def step(self, ids: Ids) -> Array: ...
+class Device(Decoder, Protocol):
+    """A model on a GPU, as a decoder and as a forward pass (see model.gpt.DeviceGPT)."""
 
     def make_twin(self) -> Device:
         """Returns the same model with streams of its own."""

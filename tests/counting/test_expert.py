@@ -54,7 +54,7 @@ def counted() -> tuple[Expert, np.ndarray]:
 def test_distributions_sum_to_one_and_are_the_same_one_by_one(
     counted: tuple[Expert, np.ndarray], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(experts, "MOST_KEPT", most)
+    monkeypatch.setattr(experts, "MOST_CACHED", most)
     expert, ids = counted
     cached, nodes = CachedExpert(expert), [0]
     together = expert.predict(expert.trie.histories_at(ids[-200:], np.array([0]), 201))
@@ -64,7 +64,7 @@ def test_distributions_sum_to_one_and_are_the_same_one_by_one(
         chances = cached.predict(nodes)
         assert chances == pytest.approx(together[place], rel=1e-13, abs=0)
         nodes = cached.advance(nodes, int(ids[-200:][place]))
-    assert len(cached._kept) * len(chances) <= most + len(chances)
+    assert len(cached._cached) * len(chances) <= most + len(chances)
 
 
 @pytest.mark.parametrize("orders", [1, 2, 8])
