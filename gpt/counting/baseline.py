@@ -86,7 +86,7 @@ class HeldOut:
 
     @staticmethod
     def of_split(characters: int, vocab_size: int) -> HeldOut:
-        """Chooses the pieces of a training split of so many characters, within its counted end."""
+        """Places the pieces in the counted end of a training split of `characters`."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
@@ -103,7 +103,7 @@ class HeldOut:
 
     @property
     def share(self) -> float:
-        """The share of the split that the pieces have."""
+        """The share of the split's characters that are held out."""
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
@@ -149,7 +149,7 @@ def start_counting(
 def count_splits(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> tuple[Baseline, Experts | None]:
-    """Counts the baseline and the experts, and counts the n-grams that they share only once.
+    """Computes the baseline and the experts, and counts the n-grams of both only once.
     orders: of the experts; for 0, there are none (None).
     """
     kept: list[Level] = []
@@ -161,7 +161,7 @@ def count_splits(
 
 
 def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None = None) -> Experts:
-    """Counts the experts of a training split. whole: its n-grams, if they are already counted."""
+    """Makes the experts of a training split. whole: its n-grams, if they are already counted."""
     held = HeldOut.of_split(len(train), vocab_size)
     apart = Expert(count_ngrams(held.without_pieces(train), vocab_size, orders), vocab_size)
     histories = apart.trie.histories_at(train, held.starts, held.length)
@@ -177,7 +177,7 @@ def count_baseline(
 ) -> Baseline:
     """Measures the loss of counting: mean nats per character of `val`, for the orders 1 … ORDERS.
 
-    The n-grams are those of `train`. levels: its counts; without them, they are counted here. The
+    The n-grams are those of `train`. levels: their counts; if None, they are counted here. The
     first character of `val` is not predicted. Only the last MOST_CHARACTERS of `train` are counted,
     and only the first MOST_VAL of `val` are predicted.
     The best of the orders is chosen by `val` itself. So the baseline is a little too strong, never
@@ -206,7 +206,7 @@ def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -
         yield _interpolated(starts, level.often, histories, grams, lower)[first:]
         lower = _interpolated(starts, level.counts, histories, grams, lower)
         histories[0], histories[1:] = -1, grams[:-1]
-        del level, starts, grams  # frees them while the next order is counted
+        del level, starts, grams  # frees memory before the next order is counted
 
 
 def _interpolated(
@@ -216,7 +216,8 @@ def _interpolated(
     if not len(counts):  # the text is shorter than the order
         return lower
     discounts = estimate_discounts(counts)
-    total, left = np.zeros(len(starts), np.int32), np.zeros(len(starts))  # the last: for history −1
+    # The last item of these arrays belongs to the history −1.
+    total, left = np.zeros(len(starts), np.int32), np.zeros(len(starts))
     for node in range(0, len(starts) - 1, AT_ONCE):
         ends = starts[node : node + AT_ONCE + 1]
         followed = np.flatnonzero(np.diff(ends))  # the histories that have n-grams
@@ -234,7 +235,7 @@ def _interpolated(
 class Counting:
     """The counting of a training: the experts, and the gate that `mixture` fits to the GPT.
 
-    ids: (n,) of the training split. experts: its experts; without them, they are counted here.
+    ids: (n,) of the training split. experts: its experts; if None, they are counted here.
     held: the text to which the gate is fitted, or None for a model without counting.
     """
 
@@ -245,7 +246,7 @@ class Counting:
         if orders and experts is None:
             experts = count_experts(ids, size, orders)
         self.experts = experts
-        self._latest: tuple[int, Mixture] | None = None  # with its step
+        self._latest: tuple[int, Mixture] | None = None  # the step and its mixture
 
     @property
     def note(self) -> str:

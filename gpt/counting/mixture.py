@@ -92,7 +92,7 @@ class Expert:
         orders, T = histories.shape
         first = self.trie.starts[histories].ravel()  # (N · T,)
         kinds = self.trie.starts[histories + 1].ravel() - first
-        # `grams` are the n-grams of all histories. `pair` numbers their orders and positions.
+        # `grams` are the n-grams of all histories. `pair` is order · T + position of each of them.
         pair = np.repeat(np.arange(orders * T), kinds)
         grams = np.arange(len(pair)) + (first - np.cumsum(kinds) + kinds)[pair]
         counts = self.trie.counts[grams]
@@ -176,7 +176,7 @@ def log_softmax(logits: Logits) -> Array:
 
 
 def gate_features(gpt: Logits, counting: Array, chances: Array) -> Array:
-    """(T, V) logits of the GPT, log-probabilities and probabilities of counting -> (T, F)."""
+    """(T, V) logits of the GPT, logarithms and probabilities of counting -> (T, F) features."""
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
     features = np.ones((len(gpt), len(FEATURES)))
@@ -269,7 +269,7 @@ class Mixture:
         return self.mix(logits, self.expert.predict(histories))[0]
 
     def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
-        """(T, V) logits of the GPT, (N, T) histories, (T,) next ids -> (T,) nats of the mixture."""
+        """(T, V) logits of the GPT, (N, T) histories, (T,) next ids -> (T,) losses in nats."""
         losses = np.empty(len(ids))
         for part in row_slices(*logits.shape):
             both = log_softmax(self.scores(logits[part], histories[:, part]))

@@ -116,7 +116,7 @@ def count_ngrams(ids: Ids, vocab_size: int, orders: int) -> Trie:
 
 
 def keep_levels(levels: Iterable[Level], kept: list[Level], orders: int) -> Iterator[Level]:
-    """Yields the levels 1, 2, …, and appends to `kept` those of `orders` that MOST_GRAMS allows."""
+    """Yields all levels, and appends them to `kept` up to `orders`, if MOST_GRAMS allows it."""
     grams = 0
     for order, level in enumerate(levels, 1):
         grams += len(level.symbols)
@@ -149,7 +149,7 @@ def first_grams(children: Numbers) -> npt.NDArray[np.int32]:
 
 
 def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
-    """Yields one counted order after another, however many n-grams they have."""
+    """Counts one order after another, however many n-grams there are, and yields its level."""
     text = np.asarray(ids[-MOST_CHARACTERS:])
     ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before every place
     histories = 1
@@ -158,7 +158,7 @@ def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
         release_memory()
         level, after, first = _sort(ends, text, start, vocab_size, histories)
         if previous is not None:
-            # Each distinct n-gram adds one character before the n-gram that is shorter by one.
+            # The first character of an n-gram is a distinct predecessor of its other characters.
             preceding = _tally(ends[1:][first], histories)
             ends = first = text[:0]  # frees the arrays
             yield replace(previous, counts=preceding)

@@ -1,4 +1,4 @@
-"""Returns the stages that a model computes for many texts, and its weights, as named arrays.
+"""Computes the stages of a model for many texts, and names its weights.
 
 A forward pass takes some of the texts at a time, and stores only the requested stages. Shorter
 texts are padded on the right, which does not change earlier positions. The caller may replace
@@ -41,8 +41,9 @@ WeightKey: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
 _OF_HEADS = re.compile(r"W_[QKVO]|b_[QKV]")
 _WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # not in a layer
-#: Module in a checkpoint -> name of its weight, for tables; start of its weights' names, for norms.
+#: Module in a checkpoint -> the name of its weight, for tables.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
+#: Module in a checkpoint -> the beginning of its weights' names, for norms.
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
@@ -142,8 +143,9 @@ class ActivationPlan:
     def read(self) -> Activations:
         """Computes the activations. Raises OutOfMemory if the attention does not fit the memory."""
         N = len(self.ids)
-        functions = any(callable(change.value) for change in self._changes)  # need all texts
-        at_once = N if functions else min(N, windows_at_once(self.reader.config))
+        at_once = min(N, windows_at_once(self.reader.config))
+        if any(callable(change.value) for change in self._changes):
+            at_once = N  # functions get all texts at once
         dtype = self.reader.dtype
         arrays = {name: np.empty((N, *shape), dtype) for name, shape in self._shapes.items()}
         for start in range(0, N, at_once):
@@ -314,9 +316,8 @@ class Weights(Arrays):
         if _WHOLE.fullmatch(name):
             axes = []
         if len(place) > len(axes):
-            raise ValueError(
-                f"{key!r}: {name} has {' and '.join(axes) or 'neither layers nor heads'}"
-            )
+            has = "only " + " and ".join(axes) if axes else "neither layers nor heads"
+            raise ValueError(f"{key!r}: {name} has {has}")
         layer, head, *_ = *place, None, None
         if head is not None:
             number = check_number("head", head, self.config.n_head)
@@ -331,7 +332,7 @@ class Weights(Arrays):
         return iter(self.views)
 
     def keys(self) -> Iterable[str]:
-        """Returns the names. So `dict(weights)` and `**weights` work."""
+        """Returns the names, with which `dict(weights)` and `**weights` work."""
         return self.views.keys()
 
     def to_numpy(self) -> dict[str, Array]:

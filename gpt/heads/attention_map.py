@@ -193,7 +193,7 @@ class AttentionMap(Arrays, Result):
         form = named_form(target, get_args(FileForm))
         if form == "html":
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
-        selection = select(self, str(layer), str(head), stage)
+        selection = select_matrices(self, str(layer), str(head), stage)
         data = selection.to_bytes(form, self.model.stored.origin if self.model else {})
         return files.save(target, data)
 
@@ -344,7 +344,7 @@ class Selection(Result):
         return matrices_figure(self.matrices(), self.title, self.across, form, ascii_only)
 
 
-def select(
+def select_matrices(
     attention: AttentionMap,
     layer: str = "0",
     head: str = "0",
@@ -398,7 +398,7 @@ def _range(option: str, text: str | None, length: int) -> range:
     return range(first, last)
 
 
-def inspect(
+def compute_attention_map(
     reader: Reader, text: str, ids: Ids, proofs: Sequence[Check] = (), model: Any = None
 ) -> AttentionMap:
     """Computes and checks the attention map of (T,) ids, 1 ≤ T ≤ block_size.
@@ -408,8 +408,8 @@ def inspect(
     """
     if not len(ids):
         raise TextError("the text is empty; give at least one character")
-    require_fits(reader.config, len(ids))
-    require_room(reader.config, len(ids))
+    require_fits_context(reader.config, len(ids))
+    require_memory_for_map(reader.config, len(ids))
     layers = reader.stages(ids)
     sums = [np.abs(layer.weights.sum(axis=-1, dtype=np.float64) - 1).max() for layer in layers]
     above = [np.abs(np.triu(layer.weights, k=1)).max() for layer in layers]
@@ -439,7 +439,7 @@ def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, f
     return largest
 
 
-def require_fits(config: ModelConfig, T: int) -> None:
+def require_fits_context(config: ModelConfig, T: int) -> None:
     """Raises TextError if T characters are more than the model's context."""
     if config.block_size < T:
         raise TextError(
@@ -448,7 +448,7 @@ def require_fits(config: ModelConfig, T: int) -> None:
         )
 
 
-def require_room(config: ModelConfig, T: int) -> None:
+def require_memory_for_map(config: ModelConfig, T: int) -> None:
     """Raises OutOfMemory if the attention map of T characters would not fit the memory. The
     estimate differs from measured peaks by at most a tenth (benchmarks/LOG.md).
     """

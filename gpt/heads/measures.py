@@ -104,7 +104,7 @@ class Measure(Arrays):
 
 
 def measure_heads(texts: Iterable[tuple[Ids, Sequence[Array]]]) -> list[Measure]:
-    """Computes all measures except the synthetic one over the texts of two characters or more.
+    """Computes all measures of texts except the synthetic one. Leaves out texts of one character.
 
     texts: (T,) ids and the (H, T, T) weights of all layers, for every text. A measure leaves out
     texts in which it has no rows, for example because no character occurs twice.
@@ -217,7 +217,7 @@ def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _from_distances(sums: list[Array], distances: list[npt.NDArray[np.intp]]) -> list[Array]:
-    """Returns for every text the (…,) mean weight at its distances, as in all texts together."""
+    """Returns for every text the (…,) mean weights of all texts at the text's distances."""
     longest = max(of_text.shape[-1] for of_text in sums)
     total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
     for of_text in sums:

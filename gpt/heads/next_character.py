@@ -2,7 +2,7 @@
 
 `predict_next` returns the distribution, before and after the filters of sampling. `why` returns a
 character's logit, or the difference of two logits, as an exact sum of what parts of the GPT add
-(contributions.py). It explains the GPT alone, also in a model with counting.
+(contributions.py). The sum explains the GPT alone, also in a model with counting.
 Tensor names: P parts, S characters that a head attends to, K one or two characters, V vocabulary.
 """
 
@@ -20,7 +20,7 @@ from gpt.config.fields import flag_of, require
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.errors import TextError
-from gpt.heads.attention_map import require_fits
+from gpt.heads.attention_map import require_fits_context
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.measures import head_name
 from gpt.reading.gpt import Array, Reader
@@ -344,7 +344,7 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
     """Explains the next character's logit. Raises the same errors as TrainedGPT.why."""
     ids = ids_to_continue(vocabulary, text)
     ids = ids[-reader.config.block_size :] if config.truncate else ids
-    require_fits(reader.config, len(ids))
+    require_fits_context(reader.config, len(ids))
     logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
     expected = probabilities(logits, Shaping(temperature=1.0))[0]
     tokens = _characters_of(vocabulary, config, int(expected.argmax()))

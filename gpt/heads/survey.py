@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores
 from gpt.errors import TextError
-from gpt.heads.attention_map import FigureForm, require_room
+from gpt.heads.attention_map import FigureForm, require_memory_for_map
 from gpt.heads.measures import (
     RULE,
     Measure,
@@ -265,7 +265,7 @@ def survey(
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
     length = windows.shape[1] - 1
-    require_room(config, length)
+    require_memory_for_map(config, length)
     texts = (  # computed one at a time, because the stages are large
         (ids, [stages.weights for stages in reader.stages(ids)]) for ids in windows[:, :-1]
     )

@@ -309,11 +309,13 @@ class TrainedGPT:
         """Every stage of every head for the text; None: an example. Raises TextError for an empty
         or too long text and for unknown characters.
         """
-        from gpt.heads.attention_map import inspect
+        from gpt.heads.attention_map import compute_attention_map
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         proofs = (replace(self.proof, detail=True), self.rounding)
-        return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
+        return compute_attention_map(
+            self.reader, text, self.vocabulary.encode(text), proofs, model=self
+        )
 
     @takes(NextCall)
     def next(self, call: NextCall) -> NextCharacter:

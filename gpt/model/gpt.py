@@ -119,7 +119,7 @@ class GPT(nn.Module):
         return self.lm_head(self.stream(ids, cache))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
-        """Returns name -> parameter, for a checkpoint (ModelConfig.shapes); tied ones once."""
+        """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), tied ones once."""
         state = self.state_dict()
         return {name: state[name].detach() for name in self.config.shapes()}
 
@@ -181,7 +181,7 @@ def _start_on_previous(
     common = torch.randn(C, generator=generator)
     common = (common - common.mean()) / common.std() / math.sqrt(C)  # of length 1 and mean 0
     stored["token_embedding.weight"] += COMMON * STD * math.sqrt(C) * common
-    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # its length in a normalised embedding
+    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # `common` in a normalised embedding
     speeds = Rotary.speeds(config)
     speeds = speeds[speeds >= SLOWEST].float()
     row = math.sqrt(PEAK * math.sqrt(D) / len(speeds)) / read * common  # (C,)
@@ -194,7 +194,7 @@ def _start_on_previous(
 
 
 class DeviceGPT:
-    """A GPT on a device, for the reader (probe.Device). Decodes B streams; `start` sets B."""
+    """A GPT on a device, which the reader uses (probe.Device). `start` sets B, the streams."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
@@ -222,7 +222,7 @@ class DeviceGPT:
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) input of a layer -> name (gpt/config/model.py) -> the (B, …) stage."""
+        """Returns the stages of a layer, name -> (B, …) array, for its (B, T, C) input."""
         stages = defaultdict[str, list[Tensor]](list)
 
         def keep(**tensors: Tensor) -> None:

@@ -51,8 +51,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Dropout(nn.Module):
     """In training, sets numbers to 0 with probability p, and divides the others by 1 − p.
 
-    See Srivastava et al. 2014. On a CPU, one random byte decides about a number, so p is rounded to
-    256ths. torch's own dropout draws four bytes for a number, and takes a third of a training step.
+    Srivastava et al. 2014 describe it. On a CPU, one random byte decides about a number, so p is
+    rounded to 256ths. torch's own dropout draws four bytes for a number, and takes a third of a
+    training step.
     """
 
     def __init__(self, p: float) -> None:
@@ -145,14 +146,14 @@ class Rotary(Position):
     """Rotates queries and keys by an angle that grows with the position (Su et al. 2021).
 
     Coordinates 2d and 2d + 1 form a complex number, which is multiplied by e^(i·t·10000^(−2d/D)).
-    So the score of a query and a key depends on their positions only by the distance.
+    So a score depends on the distance of query and key, and not on their positions.
     """
 
     turns: Tensor
 
     @staticmethod
     def speeds(config: ModelConfig) -> Tensor:
-        """Returns (D/2,) radians by which pairs of coordinates rotate at every position."""
+        """Returns (D/2,) radians by which pairs of coordinates rotate from position to position."""
         half = config.head_size // 2
         return ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
 

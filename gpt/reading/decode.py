@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 ROWS = 384  # rows of activations that fit in a core's cache
 FIRST_CAPACITY = 1024  # positions for which keys and values are allocated at the start
-STREAM = 10_000  # bytes of Python objects (random numbers, text) for a sample
-LEAST_STREAMS = 8  # each core gets at least so many; with fewer, it saves no time
+STREAM = 10_000  # bytes of Python objects, such as random numbers and text, for a sample
+LEAST_STREAMS = 8  # fewest streams for a core; with fewer, another core saves no time
 
 Item = TypeVar("Item")
 Output = TypeVar("Output")
@@ -166,7 +166,7 @@ class _Weights:
         """
         weight, bias = self._reader.linear(name)
         gain, shift = self._reader.linear(norm)
-        gain = gain * gain.dtype.type(len(gain) ** 0.5)  # for streams of length 1
+        gain = gain * gain.dtype.type(len(gain) ** 0.5)  # because n has length 1, and not √C
         if shift is not None:
             shift = weight @ shift
             bias = shift if bias is None else bias + shift
@@ -204,8 +204,8 @@ def _normed(x: Array) -> Array:
 
 
 def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
-    """Attends: (b, H, T, D) queries, (2, b, H, S, D) past keys and values -> (b·T, C) contexts of
-    all heads. mask: (T, S), added to the scores; −inf where a query may not attend to a key.
+    """(b, H, T, D) queries, (2, b, H, S, D) past keys and values -> (b·T, C) contexts of all
+    heads. mask: (T, S), added to the scores; −inf where a query may not attend to a key.
     """
     keys, values = past
     scores: Array = queries @ keys.swapaxes(2, 3)

@@ -249,7 +249,7 @@ class Reader:
         return self.final_norm(self.blocks(self.embed(ids), range(self.config.n_layer)))
 
     def blocks(self, x: Array, layers: Iterable[int], hook: Hook = no_hook) -> Array:
-        """(B, T, C) -> (B, T, C). Runs these layers: input of the first, output of the last."""
+        """(B, T, C) -> (B, T, C). Runs these layers one after the other."""
         for layer in layers:
             x = self.block(x, layer, hook)["resid_post"]
         return x
@@ -269,8 +269,8 @@ class Reader:
         return self.position.embed(x, slice(start, start + ids.shape[1]))
 
     def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
-        """(B, T, C) input of a layer -> name in Stages -> the (B, …) stage. Raises OutOfMemory if
-        the attention does not fit the memory.
+        """Returns the stages of a layer, name -> (B, …) array, for its (B, T, C) input. Raises
+        OutOfMemory if the attention does not fit the memory.
         """
         config, (B, T, C) = self.config, x.shape
         matrix = B * config.n_head * T * T * self.dtype.itemsize  # in bytes

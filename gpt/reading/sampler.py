@@ -2,8 +2,8 @@
 
 Works with any Decoder, in numpy or torch.
 
-The window. A model reads at most block_size characters. While a text is not longer, the model reads
-all of it. A longer text of N characters is read from character ceil((N − block_size) / hop) · hop
+The window. A model reads at most block_size characters. It reads a text of this length or less
+completely. A longer text of N characters is read from character ceil((N − block_size) / hop) · hop
 on, where hop is half of block_size. So the context has at least half of block_size characters, and
 the cached keys and values serve for `hop` characters before they are computed again. A drawn
 character depends on the text before it, the seed, and the number of characters drawn so far. It
@@ -92,8 +92,8 @@ ORDERLESS = frozenset({"min_p"})
 def probabilities(logits: Array, config: Shaping) -> Probabilities:
     """(B, vocab_size) logits -> (B, vocab_size) probabilities after temperature and FILTERS.
 
-    Temperature 0 gives the likeliest character all the probability; of equally likely characters,
-    the first one. After every filter, the kept probabilities are scaled to sum 1.
+    Temperature 0 gives all the probability to the likeliest character, or to the first one of
+    several equally likely ones. After every filter, the kept probabilities are scaled to sum 1.
     """
     scores = np.asarray(logits, dtype=np.float64)
     if config.temperature == 0:
@@ -137,17 +137,17 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
 
 
 REACH = 1000  # characters of the end of a text in which repeated passages are searched
-SHORTEST, LONGEST = 6, 64  # characters of a repeated passage that count
+SHORTEST, LONGEST = 6, 64  # characters of the shortest and the longest repeated passage
 
 
 def lower_repetition(scores: Array, past: Ids, penalty: float) -> Array:
-    """(B, V) logits after (B, n) past ids -> (B, V) logits, lower for characters that repeat.
+    """(B, V) logits after (B, n) past ids -> (B, V) logits, lower for ids that repeat passages.
 
     A logit falls by `penalty` for every character of the repeated passage from the SHORTEST-th on.
     Only passages are punished (after DRY, p-e-w 2024), because a penalty on single characters
     (Keskar et al. 2019) would ban frequent letters.
     """
-    repeated = np.zeros(past.shape)  # how many characters before each also end the text
+    repeated = np.zeros(past.shape)  # how many characters before a place also end the text
     same = np.ones(past.shape, bool)
     for back in range(1, min(LONGEST, past.shape[1])):
         same[:, :back] = False
@@ -180,7 +180,7 @@ def next_scores(
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)
     held = len(prompt) - begin
-    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # one more than the window
+    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # with space for the next id
     window[:, :held] = prompt[begin:]
     moved = True
     while True:
@@ -221,7 +221,7 @@ def sample_ids(
         yield ids
 
 
-LEAST = 0.1  # of the probability; if less is allowed, the sample goes back
+LEAST = 0.1  # if the allowed characters have less probability, the sample goes back
 TRIES = 1000  # steps back since the last yielded character, after which the sample ends
 
 
@@ -309,8 +309,8 @@ class StopFilter:
 
 
 class Decoders:
-    """Lends decoders of one model to samplings that may run at the same time. The first sampling
-    gets `first`, and others get twins of it while `first` is lent.
+    """Lends decoders of one model to Samples that may be drawn at the same time. One of them gets
+    `first`, and the others get twins of it while `first` is lent.
     """
 
     def __init__(self, first: Decoder) -> None:
@@ -329,7 +329,7 @@ class Decoders:
 
 
 class Samples(Iterator[list[str]]):
-    """Yields at every step the new text of each of config.n samples, "" for a stopped sample.
+    """Yields the new texts of all config.n samples step by step, "" for a stopped sample.
 
     decoding: lends a decoder until the samples are complete or dropped. copies: passages that the
     new text must not contain; with them, one sample is written after the other. start: a text that
@@ -378,12 +378,12 @@ class Samples(Iterator[list[str]]):
 
     @property
     def stopped(self) -> list[str | None]:
-        """The stop string that ended every sample, or None."""
+        """For every sample, the stop string that ended it, or None."""
         return [gate.stop for gate in self._filters]
 
     @property
     def ended(self) -> list[str]:
-        """Why every sample ended; see StopFilter."""
+        """For every sample, why it ended; see StopFilter."""
         return [gate.ended for gate in self._filters]
 
 
@@ -398,8 +398,8 @@ def _texts(
     characters: str,
     filters: Sequence[StopFilter],
 ) -> Iterator[list[str]]:
-    """Yields what Samples yields. Only this generator refers to the decoder. So dropping a Samples
-    gives the decoder back.
+    """Yields what Samples yields. Only this generator refers to the decoder. So the
+    decoder is given back when a Samples object is dropped.
     """
     with decoding as decoder:
         if copies is None:

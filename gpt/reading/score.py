@@ -51,7 +51,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e to the nats: the number of equally likely characters with the same loss."""
+        """e^nats, the number of equally likely characters with the same loss."""
         return math.exp(self.nats)
 
     @property
@@ -150,7 +150,7 @@ class Evaluation(Score, Result):
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 
     def shown(self, all: bool = False) -> Sequence[Any]:
-        """No rows, because the passage shows the same."""
+        """Returns no rows, because the passage shows the same."""
         return ()
 
     @property
@@ -246,12 +246,14 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
     block, targets = config.block_size, len(ids) - 1
-    scored = max(1, block // 2) if overlapping else block  # of a window, the last ones
+    scored = max(1, block // 2) if overlapping else block  # at the end of each window
     before = min(block - scored, targets)
     windows = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
     rows, whole = windows_at_once(config), (targets - before) // scored
-    for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last window is shorter
+    for group in np.split(
+        starts, [*range(rows, whole, rows), whole]
+    ):  # the last one may be shorter
         if len(group):
             length = min(scored, targets - int(group[0]))
             windows.append(_Windows(group + 1, before + 1, length))

@@ -174,7 +174,7 @@ class Writing:
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:
     """Yields config.n items that are not in the run's text, or fewer if the model finds no more.
 
-    config: must have a seed. An item longer than config.length is no item. data: the folder of the
+    config: must have a seed. Longer items than config.length are left out. data: the folder of the
     encoded corpora. Raises TextError if the run's text is not a list, or is gone.
     """
     from gpt.corpus.corpus import splits_of_run
@@ -275,7 +275,7 @@ def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> 
                 same = whole.ids[place : place + length]
                 if np.array_equal(
                     hashed[number].ids[passage], same
-                ):  # equal hashes do not prove it
+                ):  # other passages may have equal hashes
                     copy = Copy(text[passage], start, place, int(times[at[start]]))
             passages.append(copy)
         return passages
@@ -330,7 +330,7 @@ class _Hashes:
             yield begin, self.of(begin, min(begin + CHUNK, count), length)
 
     def of(self, begin: int, end: int, length: int) -> npt.NDArray[np.uint64]:
-        """The hashes of the passages of this length that begin at begin … end − 1."""
+        """Returns the hashes of the passages of this length that begin at begin … end − 1."""
         sums = self._sums[begin + length : end + length] - self._sums[begin:end]
         hashes: npt.NDArray[np.uint64] = sums * _power(INVERSE, np.arange(begin, end))
         return hashes * np.uint64(BASE)
