@@ -278,10 +278,9 @@ class Counting:
         return self._latest[1]
 
     def _fitted(self, held: HeldOut, counting: Logits, predict: Predict) -> Array:
-        """Fits the gate to the predictions of the GPT and of counting (Experts.held).
-
-        The GPT reads the held-out text in windows of block_size. The character before a window is
-        its first context.
+        """Fits the gate to the predictions of the GPT and of counting (Experts.held). The GPT reads
+        the held-out text in windows of block_size. The character before a window is its first
+        context.
         """
         if not held.length:  # the text is too short to hold anything out
             return PRIOR_MEAN * FACTORS

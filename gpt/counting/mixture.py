@@ -59,7 +59,6 @@ def row_slices(characters: int, vocab_size: int) -> Iterator[slice]:
 
 def estimate_discounts(counts: Numbers) -> Array:
     """Counts of all n-grams of an order -> (4,) discounts for the counts 0, 1, 2, and 3 or more.
-
     The estimates are those of Chen & Goodman 1999. They are replaced by FALLBACK if one of the
     counts 1, 2, 3 and 4 does not occur, or if an estimate is not above 0.
     """
@@ -111,10 +110,9 @@ class Expert:
 
 
 class CachedExpert:
-    """Predicts as Expert does, for a text that grows by one character at a time.
-
-    It caches probabilities, because short histories occur again and again. The nodes of a text are
-    its histories of 0, 1, 2 … characters in the trie, as far as the trie has them.
+    """Predicts as Expert does, for a text that grows by one character at a time. It caches
+    probabilities, because short histories occur again and again. The nodes of a text are its
+    histories of 0, 1, 2 … characters in the trie, as far as the trie has them.
     """
 
     def __init__(self, expert: Expert) -> None:

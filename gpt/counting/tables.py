@@ -103,10 +103,9 @@ def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> 
 
 
 def count_ngrams(ids: Ids, vocab_size: int, orders: int) -> Trie:
-    """Counts the n-grams of (n,) ids up to `orders` characters, for modified Kneser–Ney.
-
-    Counts only the last MOST_CHARACTERS of a longer text, and fewer orders if all orders together
-    have more than MOST_GRAMS n-grams. The counts are those of Chen & Goodman 1999.
+    """Counts the n-grams of (n,) ids up to `orders` characters, for modified Kneser–Ney. Counts
+    only the last MOST_CHARACTERS of a longer text, and fewer orders if all orders together have
+    more than MOST_GRAMS n-grams. The counts are those of Chen & Goodman 1999.
     """
     kept: list[Level] = []
     for order, _ in enumerate(keep_levels(count_levels(ids, vocab_size, orders), kept, orders), 1):

@@ -206,10 +206,9 @@ class ActivationPlan:
 def pad_texts(
     texts: Texts, vocabulary: Vocabulary, config: ModelConfig, unknown: Unknown = "error"
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
-    """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
-
-    Raises TextError for a text that is empty, too long or has unknown characters. Raises ValueError
-    if there is no text, and for ids outside the vocabulary. Raises TypeError for other types.
+    """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths. Raises
+    TextError for a text that is empty, too long or has unknown characters. Raises ValueError if
+    there is no text, and for ids outside the vocabulary. Raises TypeError for other types.
     """
     is_one = isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1)
     several: Sequence[Any] = [texts] if is_one else [*texts]

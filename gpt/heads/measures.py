@@ -229,10 +229,9 @@ def _from_distances(sums: list[Array], distances: list[npt.NDArray[np.intp]]) ->
 
 
 def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array], Array]:
-    """Finds the offset with the largest mean weight for every head.
-
-    Returns (…,) offsets, the (…,) weights there in every text, and the (…,) mean weights there of
-    the last head, which is uniform. Offsets are at most FARTHEST and half of the shortest text.
+    """Finds the offset with the largest mean weight for every head. Returns (…,) offsets, the (…,)
+    weights there in every text, and the (…,) mean weights there of the last head, which is uniform.
+    Offsets are at most FARTHEST and half of the shortest text.
     """
     shortest = min(of_text.shape[-1] for of_text in sums)
     offsets = np.arange(1, max(1, min(FARTHEST, shortest // 2)) + 1)

@@ -107,10 +107,9 @@ class Survey(Arrays, Result):
         return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
     def ranking(self) -> list[tuple[int, int]]:
-        """Returns (layer, head) of all heads, the most important ones first.
-
-        With ablation, the importance of a head is the rise of the loss; otherwise, it is the head's
-        greatest strength (measures.greatest_strengths).
+        """Returns (layer, head) of all heads, the most important ones first. With ablation, the
+        importance of a head is the rise of the loss; otherwise, it is the head's greatest strength
+        (measures.greatest_strengths).
         """
         values = self.to_numpy().get("ablation", greatest_strengths(self.measures))
         order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")
@@ -227,11 +226,9 @@ class Survey(Arrays, Result):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Writes a figure (.svg, .pdf or .png) and returns its path.
-
-        Bars show every head's weight on what it looks at, and the loss without it. Raises
-        ConfigError for another ending and if matplotlib is missing. Raises StorageError if the file
-        cannot be written.
+        """Writes a figure (.svg, .pdf or .png) and returns its path. Bars show every head's weight
+        on what it looks at, and the loss without it. Raises ConfigError for another ending and if
+        matplotlib is missing. Raises StorageError if the file cannot be written.
         """
         target = Path(path)
         return files.save(target, self.figure(named_form(target, get_args(FigureForm))))
@@ -281,10 +278,9 @@ def survey(
 
 
 def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
-    """Returns at most `most` windows of `length` + 1 ids, spread evenly over the text.
-
-    No two windows predict the same character. A shorter text is one window. Raises TextError for a
-    text of less than SHORTEST characters.
+    """Returns at most `most` windows of `length` + 1 ids, spread evenly over the text. No two
+    windows predict the same character. A shorter text is one window. Raises TextError for a text of
+    less than SHORTEST characters.
     """
     if len(ids) < SHORTEST:
         raise TextError(f"the text is too short for measures: it needs {SHORTEST} characters")

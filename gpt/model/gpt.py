@@ -111,10 +111,9 @@ class GPT(nn.Module):
         return self.norm(x)  # type: ignore[no-any-return]
 
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
-        """(B, T) ids -> (B, T, vocab_size) logits.
-
-        With a cache, the ids are those at the positions `cache.at`, and the logits are (B, 1,
-        vocab_size), after the last id. A cache needs fused attention.
+        """(B, T) ids -> (B, T, vocab_size) logits. With a cache, the ids are those at the positions
+        `cache.at`, and the logits are (B, 1, vocab_size), after the last id. A cache needs fused
+        attention.
         """
         return self.lm_head(self.stream(ids, cache))  # type: ignore[no-any-return]
 
@@ -131,10 +130,9 @@ class GPT(nn.Module):
 
 
 def initialise(model: GPT, seed: int) -> None:
-    """Initialises the weights as GPT-2 does (Radford et al. 2019).
-
-    Weights are drawn from N(0, 0.02²), and those of residual projections divided by √(2·n_layer),
-    or by √n_layer in a model without feed-forward. Both forms of attention get the same numbers.
+    """Initialises the weights as GPT-2 does (Radford et al. 2019). Weights are drawn from N(0,
+    0.02²), and those of residual projections divided by √(2·n_layer), or by √n_layer in a model
+    without feed-forward. Both forms of attention get the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
@@ -153,10 +151,9 @@ def initialise(model: GPT, seed: int) -> None:
 
 
 def copy_weights(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Copies another model's weights, whose vocabulary is the start of this model's vocabulary.
-
-    The embedding and output rows of new characters start as the mean of the known rows (Hewitt
-    2021). So no new character is likelier at first than the known ones are on average.
+    """Copies another model's weights, whose vocabulary is the start of this model's vocabulary. The
+    embedding and output rows of new characters start as the mean of the known rows (Hewitt 2021).
+    So no new character is likelier at first than the known ones are on average.
     """
     shapes, stored = model.config.shapes(), dict[str, Tensor]()
     for name, array in tensors.items():

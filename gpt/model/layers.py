@@ -144,7 +144,6 @@ class Sinusoidal(Position):
 
 class Rotary(Position):
     """Rotates queries and keys by an angle that grows with the position (Su et al. 2021).
-
     Coordinates 2d and 2d + 1 form a complex number, which is multiplied by e^(i·t·10000^(−2d/D)).
     So a score depends on the distance of query and key, and not on their positions.
     """

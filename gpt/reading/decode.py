@@ -181,10 +181,9 @@ class _Weights:
 
 
 def require_memory(config: ModelConfig, n: int, characters: int) -> None:
-    """Raises OutOfMemory if n streams of `characters` need more memory than the machine has.
-
-    Linux grants memory that it does not have, and kills the process that uses it. The check is made
-    for streams on a GPU, too.
+    """Raises OutOfMemory if n streams of `characters` need more memory than the machine has. Linux
+    grants memory that it does not have, and kills the process that uses it. The check is made for
+    streams on a GPU, too.
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32

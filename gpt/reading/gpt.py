@@ -76,10 +76,9 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_erf(x: Array) -> Array:
-    """x·Φ(x), where Φ is the distribution function of N(0, 1) (Hendrycks & Gimpel 2016).
-
-    numpy has no erf. In float32, formula 7.1.26 of Abramowitz & Stegun 1964 gives Φ(−|x|) with an
-    error of less than 1e-7. In float64, math.erf is called for every number.
+    """x·Φ(x), where Φ is the distribution function of N(0, 1) (Hendrycks & Gimpel 2016). numpy has
+    no erf. In float32, formula 7.1.26 of Abramowitz & Stegun 1964 gives Φ(−|x|) with an error of
+    less than 1e-7. In float64, math.erf is called for every number.
     """
     if x.dtype == np.float64:
         errors = np.fromiter(map(math.erf, (x * 0.5**0.5).flat), np.float64, x.size)

@@ -91,7 +91,6 @@ ORDERLESS = frozenset({"min_p"})
 
 def probabilities(logits: Array, config: Shaping) -> Probabilities:
     """(B, vocab_size) logits -> (B, vocab_size) probabilities after temperature and FILTERS.
-
     Temperature 0 gives all the probability to the likeliest character, or to the first one of
     several equally likely ones. After every filter, the kept probabilities are scaled to sum 1.
     """
