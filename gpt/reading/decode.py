@@ -219,6 +219,20 @@ def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
     return concat
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Lets every matrix product in a `with` block, or in a decorated function, use one thread."""
+    counts = [(library, library.get_num_threads()) for library in _blas()]
+    changed = [(library, threads) for library, threads in counts if threads != 1]
+    try:
+        for library, _ in changed:
+            library.set_num_threads(1)
+        yield
+    finally:
+        for library, threads in changed:
+            library.set_num_threads(threads)
+
+
 class ParallelDecoder:
     """A sampler.Decoder that divides the streams among the cores. `start` sets how many it uses."""
 
@@ -239,40 +253,26 @@ class ParallelDecoder:
     def step(self, ids: Ids) -> Array:
         return self._in_parallel(CachedDecoder.step, ids)
 
+    @one_blas_thread()
     def _in_parallel(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
-        with one_blas_thread():
-            if self._shares == 1:
-                return work(self._decoders[0], ids)
-            shares = np.array_split(ids, self._shares)
-            return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
+        if self._shares == 1:
+            return work(self._decoders[0], ids)
+        shares = np.array_split(ids, self._shares)
+        return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return _pool_of(cores())
 
 
+@one_blas_thread()
 def map_on_cores(work: Callable[[Item], Output], items: Sequence[Item]) -> list[Output]:
     """Returns `work(item)` for all items, in order. Every core takes one item after another."""
     threads = min(len(items), cores())
-    with one_blas_thread():
-        if threads <= 1:
-            return [work(item) for item in items]
-        with _pool_of(threads) as pool:
-            return list(pool.map(work, items))
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Lets every matrix product in the `with` block use one thread."""
-    counts = [(library, library.get_num_threads()) for library in _blas()]
-    changed = [(library, threads) for library, threads in counts if threads != 1]
-    try:
-        for library, _ in changed:
-            library.set_num_threads(1)
-        yield
-    finally:
-        for library, threads in changed:
-            library.set_num_threads(threads)
+    if threads <= 1:
+        return [work(item) for item in items]
+    with _pool_of(threads) as pool:
+        return list(pool.map(work, items))
 
 
 def _pool_of(threads: int) -> ThreadPoolExecutor:

@@ -90,6 +90,15 @@ class Device(Decoder, Protocol):
         """(B, T, C) -> the stages of one layer, like Reader.block."""
 
 
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turns any error of a device into a GptxError."""
+    try:
+        yield
+    except Exception as error:  # a driver, a kernel or torch may raise anything
+        raise GptxError(f"the GPU failed ({reason_of(error)}); use `device='cpu'`") from error
+
+
 class DeviceReader(Reader):
     """A reader and sampler.Decoder that computes on a device. numpy computes forward passes with a
     hook, and everything in float64. Methods raise GptxError if the device fails.
@@ -105,9 +114,9 @@ class DeviceReader(Reader):
     def in_float64(self) -> Reader:
         return self._on_numpy.in_float64()
 
+    @_explained()
     def forward(self, ids: Ids) -> Array:
-        with _explained():
-            return self._device.forward(ids)
+        return self._device.forward(ids)
 
     def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
         if hook is not no_hook:
@@ -115,22 +124,13 @@ class DeviceReader(Reader):
         with _explained():
             return self._device.block(x, layer)
 
+    @_explained()
     def start(self, ids: Ids) -> Array:
-        with _explained():
-            return self._device.start(ids)
+        return self._device.start(ids)
 
+    @_explained()
     def step(self, ids: Ids) -> Array:
-        with _explained():
-            return self._device.step(ids)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turns any error of a device into a GptxError."""
-    try:
-        yield
-    except Exception as error:  # a driver, a kernel or torch may raise anything
-        raise GptxError(f"the GPU failed ({reason_of(error)}); use `device='cpu'`") from error
+        return self._device.step(ids)
 
 
 def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Device]) -> Reader:
