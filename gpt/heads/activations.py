@@ -188,12 +188,12 @@ class ActivationPlan:
             for change in self._changes:
                 if change.place.stage == name and change.place.layer in (None, layer):
                     change.apply(stage, layer, texts)
-            if (kept := target(name, layer)) is not None:
-                kept[...] = stage
-            if name == "context" and (kept := target("head_output", layer)) is not None:
+            if (array := target(name, layer)) is not None:
+                array[...] = stage
+            if name == "context" and (array := target("head_output", layer)) is not None:
                 weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
                 by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
-                np.matmul(stage, by_head, out=kept)
+                np.matmul(stage, by_head, out=array)
             return stage
 
         to_the_end = not set(FINAL_STAGES).isdisjoint(arrays)

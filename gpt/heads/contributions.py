@@ -184,5 +184,5 @@ class _PartValues:
         for head in reversed(range(len(columns))):
             part = Part("head", layer, head)
             self.add(part, stages.context[head] @ columns[head].T)
-            written = self.vectors[-1] @ columns[head] @ stages.v[head].T  # (K, T)
-            self.sources[part] = stages.weights[head, -1] * written
+            by_value = self.vectors[-1] @ columns[head] @ stages.v[head].T  # (K, T)
+            self.sources[part] = stages.weights[head, -1] * by_value

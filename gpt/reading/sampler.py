@@ -178,15 +178,15 @@ def next_scores(
         past: Ids = np.tile(prompt[-REACH:].astype(np.int64), (config.n, 1))
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)
-    held = len(prompt) - begin
+    size = len(prompt) - begin
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # with space for the next id
-    window[:, :held] = prompt[begin:]
+    window[:, :size] = prompt[begin:]
     moved = True
     while True:
-        if move := window_start(begin + held, block_size) - begin:
-            window[:, : held - move] = window[:, move:held].copy()
-            begin, held, moved = begin + move, held - move, True
-        logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
+        if move := window_start(begin + size, block_size) - begin:
+            window[:, : size - move] = window[:, move:size].copy()
+            begin, size, moved = begin + move, size - move, True
+        logits = decoder.start(window[:, :size]) if moved else decoder.step(window[:, size - 1])
         scores = logits if counting is None else counting.scores(logits)
         if config.repetition:
             scores = lower_repetition(scores, past, config.repetition)
@@ -194,12 +194,12 @@ def next_scores(
             scores = scores.copy()
             scores[:, banned] = -np.inf
         ids = yield scores
-        window[:, held] = ids
+        window[:, size] = ids
         if counting is not None:
             counting.append(ids)
         if config.repetition:
             past = np.concatenate((past, ids[:, None]), axis=1)[:, -REACH:]
-        held, moved = held + 1, False
+        size, moved = size + 1, False
 
 
 def sample_ids(

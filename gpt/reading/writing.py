@@ -146,14 +146,14 @@ class Writing:
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
         """Yields one prompt's samples in pieces. begin: the prompt, if it is shown."""
         n, growing = len(samples.stopped), 0  # growing: the sample that is shown while it grows
-        held = [StringIO() for _ in range(n)]  # the new texts so far
+        texts = [StringIO() for _ in range(n)]  # the new texts so far
 
         def whole(number: int) -> str:
-            return DIVIDER + begin + held[number].getvalue()
+            return DIVIDER + begin + texts[number].getvalue()
 
         try:
             for gained in samples:
-                for text, more in zip(held, gained, strict=True):
+                for text, more in zip(texts, gained, strict=True):
                     text.write(more)
                 yield gained[growing]
                 if self.failures:
@@ -167,7 +167,7 @@ class Writing:
         for number, ended in enumerate(samples.ended):
             if self.failures and ended == "length":
                 ended = "interrupted"
-            new = held[number].getvalue()
+            new = texts[number].getvalue()
             self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
 
 
@@ -182,9 +182,9 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
     separator = model.separator
     if not separator:
         raise TextError("`new`: this run has learned no list of items; train one with `items`")
-    known = {""}
+    old_items = {""}
     for ids in splits_of_run(model.name, model.recorded, data, "`new`"):
-        known |= {*model.vocabulary.decode(ids).split(separator)}
+        old_items |= {*model.vocabulary.decode(ids).split(separator)}
     left, seed, rounds = config.n, config.seed or 0, 0
     config = replace(config, n=min(config.n, AT_ONCE), keep_stop=False)
     while left and rounds < MOST_ROUNDS:
@@ -194,8 +194,8 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
             texts = [text + new for text, new in zip(texts, gained, strict=True)]
         rounds += 1
         for item, stop in zip(texts, samples.stopped, strict=True):
-            if left and stop and item not in known:
-                known.add(item)
+            if left and stop and item not in old_items:
+                old_items.add(item)
                 yield item
                 left, rounds = left - 1, 0
         seed = (seed + NEXT_SEED) % 2**63
@@ -234,11 +234,11 @@ class Novelty:
         copy = self.longest
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
-        shown = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
+        copied = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
         times = "" if copy.times == 1 else f", and {counted(copy.times - 1, 'more time')}"
         return (
             f"the longest copied passage has {len(copy):,} of {self.characters:,} characters: "
-            f"“{cut(shown, LONGEST)}”, at character {copy.at:,} of the training text{times}"
+            f"“{cut(copied, LONGEST)}”, at character {copy.at:,} of the training text{times}"
         )
 
     @property
@@ -293,8 +293,8 @@ class Passages:
     def __init__(self, text: Ids, length: int) -> None:
         self.length, largest = length, np.array([2**64 - 1], np.uint64)
         hashes = [chunk for _, chunk in _Hashes(text).chunks(length)]
-        self._known = np.concatenate([*hashes, largest])
-        self._known.sort()
+        self._hashes = np.concatenate([*hashes, largest])
+        self._hashes.sort()
         self._powers = _power(BASE, np.arange(1, length + 1))
 
     def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
@@ -305,7 +305,7 @@ class Passages:
         before = np.array(text[begin:], np.uint64) + np.uint64(1)
         ids = np.arange(1, kinds + 1, dtype=np.uint64)
         hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
-        completes: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
+        completes: npt.NDArray[np.bool_] = self._hashes[self._hashes.searchsorted(hashes)] == hashes
         return completes
 
 
