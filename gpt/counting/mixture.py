@@ -285,9 +285,9 @@ class Mixture:
         scores += weights[1, :, None] * counting
         return scores, weights
 
-    def packed(self) -> dict[str, npt.NDArray[Any]]:
+    def stored_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the arrays that a model file stores (model_file.COUNTING)."""
-        return {**self.expert.trie.packed(), "gate": self.gate}
+        return {**self.expert.trie.stored_arrays(), "gate": self.gate}
 
 
 def load_mixture(stored: StoredModel) -> Mixture | None:

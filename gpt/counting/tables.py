@@ -78,7 +78,7 @@ class Trie:
             histories[order, :, 1:] = np.where(grams < 0, unseen, grams + 1)
         return histories[:, :, before:].reshape(self.orders, -1)
 
-    def packed(self) -> dict[str, Numbers]:
+    def stored_arrays(self) -> dict[str, Numbers]:
         """Returns three arrays for a file: symbols, counts, and every history's number of n-grams.
         Their types are the smallest that can hold the numbers.
         """
@@ -88,7 +88,7 @@ class Trie:
 
 
 def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
-    """Returns the trie from the arrays of `Trie.packed`, with at most `orders` orders. Raises
+    """Makes a trie of at most `orders` orders from the arrays of `Trie.stored_arrays`. Raises
     ValueError if the arrays' sizes do not match, or for an id outside the vocabulary.
     """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))

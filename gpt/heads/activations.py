@@ -191,7 +191,7 @@ class ActivationPlan:
             if (array := target(name, layer)) is not None:
                 array[...] = stage
             if name == "context" and (array := target("head_output", layer)) is not None:
-                weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
+                weight, _ = reader.weight_and_bias(f"blocks.{layer}.attention.proj")  # (C, C)
                 by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
                 np.matmul(stage, by_head, out=array)
             return stage

@@ -155,7 +155,7 @@ class _PartValues:
     def __init__(self, exact: Reader, ids: Numbers, last: Array) -> None:
         """last: (T, C), the input of the last norm."""
         self.exact, rows = exact, exact.tensors[f"{exact.output}.weight"][ids]
-        weight, bias = exact.linear("norm")
+        weight, bias = exact.weight_and_bias("norm")
         self.norm_bias = None if bias is None else rows @ bias
         scale = 1 / np.sqrt((centred(last) ** 2).mean(axis=-1) + EPSILON)  # (T,)
         self.scale = float(1 / scale[-1])
@@ -172,12 +172,12 @@ class _PartValues:
         if exact.config.feed_forward:
             resid_mid = stages.resid_mid.astype(np.float64)
             _, hidden, out = exact.feed_forward(resid_mid, layer)
-            down, bias = exact.linear(f"{block}feed_forward.down")
+            down, bias = exact.weight_and_bias(f"{block}feed_forward.down")
             if bias is not None:
                 self.add(Part("ffn_bias", layer), bias[None])
             self.add(Part("ffn", layer), out if bias is None else out - bias)
             self.sources[Part("ffn", layer)] = (self.vectors[-1] @ down) * hidden[-1]
-        weight, bias = exact.linear(f"{block}attention.proj")
+        weight, bias = exact.weight_and_bias(f"{block}attention.proj")
         if bias is not None:
             self.add(Part("bias", layer), bias[None])
         columns = np.split(weight, len(stages.context), axis=1)  # (C, D) of each head

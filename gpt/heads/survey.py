@@ -88,7 +88,7 @@ class Survey(Arrays, Result):
         return {measure.name: measure.values for measure in self.measures}
 
     def __repr__(self) -> str:
-        return f"<Survey of heads on {self.measured}>"
+        return f"<Survey of heads on {self.measured_text}>"
 
     @property
     def names(self) -> list[list[str]]:
@@ -102,7 +102,7 @@ class Survey(Arrays, Result):
         return [place for place in self.ranking() if self._name(place) == name]
 
     @property
-    def measured(self) -> str:
+    def measured_text(self) -> str:
         """The measured text, and how much of it was measured."""
         return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
@@ -242,7 +242,7 @@ class Survey(Arrays, Result):
         bars = {"weight there": [row["weight"] for row in rows]}
         if "ablation" in self.to_numpy():
             bars["loss without it (nats)"] = [row["rise"] for row in rows]
-        return bars_figure(labels, bars, f"heads on {self.measured}", form)
+        return bars_figure(labels, bars, f"heads on {self.measured_text}", form)
 
 
 def survey(

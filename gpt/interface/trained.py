@@ -29,7 +29,7 @@ from gpt.config.model import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import DeviceReader, open_proven, probe_error, reader_on_device
+from gpt.reading.probe import DeviceReader, open_checked_reader, probe_error, reader_on_device
 from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
@@ -133,7 +133,7 @@ class TrainedGPT:
 
     @cached_property
     def _proven(self) -> tuple[Reader, Check]:
-        reader, proof = open_proven(self.stored)
+        reader, proof = open_checked_reader(self.stored)
         if self.device != "cpu":
             open_device = partial(open_on_device, self.stored, self.device)
             reader = reader_on_device(reader, self.stored.probe, open_device)
@@ -243,7 +243,7 @@ class TrainedGPT:
         new: of a run with `items`, a list of up to n whole items that are not in its text, no two
         equal. Raises TextError for an unknown character, ConfigError, OutOfMemory.
         """
-        from gpt.reading.writing import Writing
+        from gpt.reading.writing import SampleWriter
 
         if call.new:
             from gpt.config.model import seed_of
@@ -252,8 +252,8 @@ class TrainedGPT:
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
         stream = partial(self.stream, stop=call.stop, unknown=call.unknown, data=Path(call.data))
-        writing = Writing(partial(stream, config=call), prompts)
-        for _ in writing.pieces():
+        writing = SampleWriter(partial(stream, config=call), prompts)
+        for _ in writing.text_pieces():
             pass
         if writing.failures:
             raise writing.failures[0]

@@ -94,7 +94,7 @@ class CachedDecoder:
         """
         weights, config, (b, T) = self._weights, self.config, ids.shape
         at = slice(self._length, self._length + T)
-        turns = self._reader.position.factors(at.stop)[at]
+        turns = self._reader.position.decoder_factors(at.stop)[at]
         x = centred(self._reader.embed(ids, at.start).reshape(b * T, -1))
         mask = None  # (T, S), added to scores
         if T > 1:
@@ -164,8 +164,8 @@ class _Weights:
         """Folds the norm before a linear layer into it: W(n·w + b) = (W∘w)n + Wb. n is the residual
         stream, centred and scaled to length 1.
         """
-        weight, bias = self._reader.linear(name)
-        gain, shift = self._reader.linear(norm)
+        weight, bias = self._reader.weight_and_bias(name)
+        gain, shift = self._reader.weight_and_bias(norm)
         gain = gain * gain.dtype.type(len(gain) ** 0.5)  # because n has length 1, and not √C
         if shift is not None:
             shift = weight @ shift
@@ -174,7 +174,7 @@ class _Weights:
 
     def _writes(self, name: str) -> _Linear:
         """Subtracts the mean over the output coordinates, which the next norm removes anyway."""
-        weight, bias = self._reader.linear(name)
+        weight, bias = self._reader.weight_and_bias(name)
         weight = weight - weight.mean(axis=0)
         bias = None if bias is None else bias - bias.mean()
         return _Linear(np.ascontiguousarray(weight.T), bias)

@@ -26,7 +26,7 @@ from gpt.vocabulary import Ids
 Array = npt.NDArray[np.floating[Any]]
 Numbers = npt.NDArray[Any]  # real or complex
 EPSILON = 1e-5
-FIRST_ROWS = 512  # positions of the smallest table of factors (Position.factors)
+FIRST_ROWS = 512  # positions of the smallest table of factors (Position.decoder_factors)
 MATRICES = 5  # (T, T) arrays in memory at once: scores, scaled, masked, two for the softmax
 
 #: A hook gets a stage's name, its layer and its (B, …) array as soon as it is computed. The forward
@@ -130,7 +130,7 @@ class Position:
         """(B, H, T, D) queries and keys -> the same shapes. May rotate both by their positions."""
         return queries, keys
 
-    def factors(self, end: int) -> Numbers:
+    def decoder_factors(self, end: int) -> Numbers:
         """Returns factors for the positions from 0 to at least `end` − 1, a row for each position.
 
         The decoder multiplies the queries and keys of all heads by a row. The factors rotate as
@@ -235,7 +235,7 @@ class Reader:
         self.position = POSITIONS[config.position](config, self.tensors, self.dtype)
         #: The name of the layer that computes the logits.
         self.output = "token_embedding" if config.tied else "lm_head"
-        weight, _ = self.linear(self.output)
+        weight, _ = self.weight_and_bias(self.output)
         self._output = np.ascontiguousarray(weight.T)  # (C, vocab_size)
 
     def in_float64(self) -> Reader:
@@ -281,7 +281,8 @@ class Reader:
             return stage
 
         x = keep("resid_pre", x)
-        packed = self.apply(self.norm(x, f"blocks.{layer}.norm1"), f"blocks.{layer}.attention.qkv")
+        normed = self.apply_norm(x, f"blocks.{layer}.norm1")
+        packed = self.apply_linear(normed, f"blocks.{layer}.attention.qkv")
         by_head = packed.reshape(B, T, 3, config.n_head, config.head_size)
         q, k, v = by_head.transpose(2, 0, 3, 1, 4)  # (B, H, T, D)
         q, k = self.position.rotate(q, k, slice(0, T))
@@ -293,7 +294,7 @@ class Reader:
         weights = keep("weights", softmax(masked))  # (B, H, T, T)
         context = keep("context", weights @ v)  # (B, H, T, D)
         concat = keep("concat", context.transpose(0, 2, 1, 3).reshape(B, T, C))
-        proj = keep("proj", self.apply(concat, f"blocks.{layer}.attention.proj"))
+        proj = keep("proj", self.apply_linear(concat, f"blocks.{layer}.attention.proj"))
         resid_mid = keep("resid_mid", x + proj)
         if config.feed_forward:
             *_, down = self.feed_forward(resid_mid, layer, hook)
@@ -306,37 +307,37 @@ class Reader:
         self, x: Array, layer: int, hook: Hook = no_hook
     ) -> tuple[Array, Array, Array]:
         """(…, T, C) resid_mid -> the normalised resid_mid, ffn_hidden and ffn_out of a layer."""
-        normed = self.norm(x, f"blocks.{layer}.norm2")
-        up = self.apply(normed, f"blocks.{layer}.feed_forward.up")
+        normed = self.apply_norm(x, f"blocks.{layer}.norm2")
+        up = self.apply_linear(normed, f"blocks.{layer}.feed_forward.up")
         hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
-        out = hook("ffn_out", layer, self.apply(hidden, f"blocks.{layer}.feed_forward.down"))
+        out = hook("ffn_out", layer, self.apply_linear(hidden, f"blocks.{layer}.feed_forward.down"))
         return normed, hidden, out
 
     def final_norm(self, x: Array, hook: Hook = no_hook) -> Array:
         """(B, T, C) -> (B, T, C). Applies the last norm, before the logits."""
-        return hook("final_norm", self.config.n_layer, self.norm(x, "norm"))
+        return hook("final_norm", self.config.n_layer, self.apply_norm(x, "norm"))
 
     def logits(self, stream: Array, hook: Hook = no_hook) -> Array:
         """(…, C) -> (…, vocab_size)"""
         return hook("logits", self.config.n_layer, stream @ self._output)
 
-    def linear(self, name: str) -> tuple[Array, Array | None]:
+    def weight_and_bias(self, name: str) -> tuple[Array, Array | None]:
         """Returns weight and bias (None without bias) of a linear layer or a norm. The weight is
         (out, in) in a linear layer and (C,) in a norm.
         """
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 
-    def norm(self, x: Array, name: str) -> Array:
+    def apply_norm(self, x: Array, name: str) -> Array:
         """(…, C) -> (…, C). Applies the layer norm of this name (Ba et al. 2016)."""
-        weight, bias = self.linear(name)
+        weight, bias = self.weight_and_bias(name)
         x = centred(x)
         mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
         normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON)) * weight
         return normed if bias is None else normed + bias
 
-    def apply(self, x: Array, name: str) -> Array:
+    def apply_linear(self, x: Array, name: str) -> Array:
         """(B, T, in) -> (B, T, out). Applies a linear layer, as one large matrix product."""
-        weight, bias = self.linear(name)
+        weight, bias = self.weight_and_bias(name)
         product = x.reshape(-1, x.shape[-1]) @ weight.T
         y: Array = product.reshape(*x.shape[:-1], -1)
         return y if bias is None else y + bias

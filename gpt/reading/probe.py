@@ -36,7 +36,7 @@ TOLERANCE = 1e-6  # relative to the largest logit
 TIMES, LEAST = 10, 1e-4
 
 
-def open_proven(stored: StoredModel) -> tuple[Reader, Check]:
+def open_checked_reader(stored: StoredModel) -> tuple[Reader, Check]:
     """Returns a model file's reader and the check of its probe. Raises CheckpointError if the check
     fails.
     """

@@ -68,7 +68,7 @@ class Sample(str):
         return Sample, (self[: self.prompt], self.new, self.seed, self.ended)
 
 
-class Writing:
+class SampleWriter:
     """Writes samples for one prompt after another.
 
     stream: starts the samples of a prompt. file: the file whose lines are the prompts, if any;
@@ -91,7 +91,7 @@ class Writing:
         self.failures = list[KeyboardInterrupt | GptxError]()
         self.samples, self.novelties = list[Sample](), list[Novelty]()
 
-    def pieces(self) -> Iterator[str]:
+    def text_pieces(self) -> Iterator[str]:
         """Yields the text to show: the samples one after the other, each as it grows."""
         wrong = []
         for number, prompt in enumerate(self._prompts, start=1):

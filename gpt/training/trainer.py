@@ -333,7 +333,7 @@ def model_bytes(
         )
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
     if mixture:
-        tensors |= {f"counting.{name}": array for name, array in mixture.packed().items()}
+        tensors |= {f"counting.{name}": array for name, array in mixture.stored_arrays().items()}
     about = {"config": model.config, "vocabulary": vocabulary, "excerpt": excerpt, "step": step}
     return pack(tensors, about)
 

@@ -76,7 +76,7 @@ def test_orders_that_would_exceed_the_limit_are_not_counted(
     monkeypatch.setattr(tables, "MOST_GRAMS", whole.ends[orders] - 1)
     assert count_ngrams(ids, 12, 8).orders == max(1, orders - 1)
     monkeypatch.setattr(tables, "MOST_GRAMS", whole.ends[orders])
-    arrays = count_ngrams(ids, 12, 8).packed()
-    for name, array in fewer.packed().items():
+    arrays = count_ngrams(ids, 12, 8).stored_arrays()
+    for name, array in fewer.stored_arrays().items():
         assert np.array_equal(arrays[name], array)
     assert unpack_trie(arrays, 12, 8).ends == whole.ends[: orders + 1]
