@@ -56,7 +56,7 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.heads.attention_map import Form, select
+    from gpt.heads.attention_map import Form, select_matrices
 
     if asked.open and asked.path is None:
         asked = replace(asked, output=default_page("attention.html", "--open"))
@@ -73,16 +73,18 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
     if form != "html":
         _write(attention, asked, form)
     else:
-        from gpt.heads.contributions import glance_at
+        from gpt.heads.contributions import head_that_adds_most
         from gpt.page.live import live_page
 
         layer, head = _number(asked.layer), _number(asked.head)
         if typed is None and layer is None and head is None:  # an example: the page's own
             page = live_page(model)
         else:
-            select(attention, asked.layer or "all", asked.head or "all")  # checks the options
-            glance = glance_at(attention, layer, head)
-            page = live_page(model, attention.text, glance.layer, glance.head)
+            select_matrices(
+                attention, asked.layer or "all", asked.head or "all"
+            )  # checks the options
+            summary = head_that_adds_most(attention, layer, head)
+            page = live_page(model, attention.text, summary.layer, summary.head)
         console.write(page, asked.path)
     if form == "text":
         note_on_counting(model)
@@ -93,21 +95,23 @@ def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> 
 
 def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
     """Writes the chosen part of a map; without --layer and --head, the head that matters most."""
-    from gpt.heads.attention_map import select
-    from gpt.heads.contributions import glance_at
+    from gpt.heads.attention_map import select_matrices
+    from gpt.heads.contributions import head_that_adds_most
 
     is_several = "all" in (asked.layer, asked.head) or asked.view == "heads"
     default = "all" if is_several else "0"
     layer, head = asked.layer or default, asked.head or default
-    selection = select(attention, layer, head, asked.stage, query=asked.query, key=asked.key)
-    glance = None
+    selection = select_matrices(
+        attention, layer, head, asked.stage, query=asked.query, key=asked.key
+    )
+    summary = None
     if not is_several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
-        glance = glance_at(attention, _number(asked.layer), _number(asked.head))
-        selection = replace(selection, panels=[(glance.layer, glance.head)])
+        summary = head_that_adds_most(attention, _number(asked.layer), _number(asked.head))
+        selection = replace(selection, panels=[(summary.layer, summary.head)])
     if form == "text":
         screen = asked.screen(asked.all)
         drawn = selection.draw(
-            screen, asked.view, digits=asked.digits, top=asked.top, glance=glance
+            screen, asked.view, digits=asked.digits, top=asked.top, summary=summary
         )
         data = drawn.encode()
     else:

@@ -49,7 +49,7 @@ def command(
     asked: SampleOptions, settings: SampleConfig, reading: DeviceOptions, output: SampleOutput
 ) -> None:
     """Continue a prompt, character by character."""
-    from gpt.reading.writing import Writing, item_lines
+    from gpt.reading.writing import SampleWriter, item_lines
 
     texts = {"TEXT": asked.text, "--prompt": asked.prompt, "--file": asked.file}
     text = one_text({**texts, "--prompts": asked.prompts}, reading.encoding) or ""
@@ -98,11 +98,11 @@ def command(
         model.stream, config=settings, stop=stops, unknown=reading.unknown, data=asked.data
     )
     waits = output.json or output.path is not None
-    writing = Writing(begin, prompts, asked.prompts, shows_prompt=not asked.no_prompt)
+    writing = SampleWriter(begin, prompts, asked.prompts, shows_prompt=not asked.no_prompt)
     if waits:
-        text = "".join(writing.pieces())
+        text = "".join(writing.text_pieces())
     else:
-        console.stream(writing.pieces())
+        console.stream(writing.text_pieces())
     if asked.novelty:
         writing.measure(partial(model.novelty, data=asked.data))
     if output.json:

@@ -29,7 +29,7 @@ from gpt.config.model import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
+from gpt.reading.probe import DeviceReader, open_checked_reader, probe_error, reader_on_device
 from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
@@ -133,7 +133,7 @@ class TrainedGPT:
 
     @cached_property
     def _proven(self) -> tuple[Reader, Check]:
-        reader, proof = open_proven(self.stored)
+        reader, proof = open_checked_reader(self.stored)
         if self.device != "cpu":
             open_device = partial(open_on_device, self.stored, self.device)
             reader = reader_on_device(reader, self.stored.probe, open_device)
@@ -152,7 +152,7 @@ class TrainedGPT:
     @cached_property
     def rounding(self) -> Check:
         """The largest difference of this reader from the same logits, in float32."""
-        return Check("logits in float32", difference(self.reader, self.stored.probe), detail=True)
+        return Check("logits in float32", probe_error(self.reader, self.stored.probe), detail=True)
 
     def __repr__(self) -> str:
         shape = layers_and_heads(self.config.n_layer, self.config.n_head)
@@ -243,7 +243,7 @@ class TrainedGPT:
         new: of a run with `items`, a list of up to n whole items that are not in its text, no two
         equal. Raises TextError for an unknown character, ConfigError, OutOfMemory.
         """
-        from gpt.reading.writing import Writing
+        from gpt.reading.writing import SampleWriter
 
         if call.new:
             from gpt.config.model import seed_of
@@ -252,8 +252,8 @@ class TrainedGPT:
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
         stream = partial(self.stream, stop=call.stop, unknown=call.unknown, data=Path(call.data))
-        writing = Writing(partial(stream, config=call), prompts)
-        for _ in writing.pieces():
+        writing = SampleWriter(partial(stream, config=call), prompts)
+        for _ in writing.text_pieces():
             pass
         if writing.failures:
             raise writing.failures[0]
@@ -309,21 +309,23 @@ class TrainedGPT:
         """Every stage of every head for the text; None: an example. Raises TextError for an empty
         or too long text and for unknown characters.
         """
-        from gpt.heads.attention_map import inspect
+        from gpt.heads.attention_map import compute_attention_map
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
         proofs = (replace(self.proof, detail=True), self.rounding)
-        return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
+        return compute_attention_map(
+            self.reader, text, self.vocabulary.encode(text), proofs, model=self
+        )
 
     @takes(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters. Raises
         TextError, ConfigError.
         """
-        from gpt.heads.next_character import next_of_text
+        from gpt.heads.next_character import predict_next
 
         text = self.known_text(self.text_or_example(call.text), call.unknown)
-        return next_of_text(self.reader, self.vocabulary, text, call, self.mixture)
+        return predict_next(self.reader, self.vocabulary, text, call, self.mixture)
 
     @takes(WhyCall)
     def why(self, call: WhyCall) -> Why:

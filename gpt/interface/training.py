@@ -45,7 +45,7 @@ from gpt.config.train import (
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import doubts
 from gpt.corpus.sources import Progress, Texts, no_progress
-from gpt.counting.baseline import count_ahead
+from gpt.counting.baseline import start_counting
 from gpt.counting.tables import release_memory
 from gpt.devices import let_threads_sleep, resolve_device
 from gpt.errors import ConfigError, TextError, stop_on_signals
@@ -147,7 +147,7 @@ def begin_run(
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
     # torch is imported while a thread counts
-    ahead = count_ahead(train_ids, val_ids, size, model.counting)
+    ahead = start_counting(train_ids, val_ids, size, model.counting)
     from gpt.training.plan import Machine, make_plan
     from gpt.training.trainer import Job
 

@@ -97,7 +97,7 @@ def live_page(
         "start": None if layer is None or head is None else {"layer": layer, "head": head},
         "vocabulary": [*vocabulary.characters],
         "folds": vocabulary.folds,
-        "measured": escape(f"{survey.measured} · {RULE}"),
+        "measured": escape(f"{survey.measured_text} · {RULE}"),
         "measures": [_measure(measure) for measure in survey.measures],
         "kinds": survey.names,
     }

@@ -251,4 +251,4 @@ def test_avoided_copies_are_not_in_the_corpus(
     monkeypatch.setattr("gpt.reading.sampler.LEAST", 1.1)  # as if only copies were left
     ended = gptx(*SAMPLE, "the ", "--avoid-copies", "6")
     assert (ended.code, ended.out) == (0, "the \n")
-    assert ended.err.startswith("the text ends where all that the model would write next stands")
+    assert ended.err.startswith("the text ends here, because the model would only copy")

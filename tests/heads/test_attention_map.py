@@ -15,7 +15,7 @@ from gpt.config import DrawnStage, ModelConfig
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES
 from gpt.errors import TextError
 from gpt.heads.activations import stage_shapes
-from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.heads.attention_map import AttentionMap, compute_attention_map
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Array, Reader, Stages
 from gpt.show.result import Check
@@ -61,7 +61,7 @@ def at(place: tuple[int, ...], value: float) -> Damage:
 
 def damaged(trained: TrainedGPT, layer: int, stage: str, damage: Damage) -> AttentionMap:
     reader = Damaged(trained, layer, stage, damage)
-    return inspect(reader, "the cat", trained.vocabulary.encode("the cat"))
+    return compute_attention_map(reader, "the cat", trained.vocabulary.encode("the cat"))
 
 
 def failed(attention: AttentionMap, stage: str = "weights") -> list[str]:
