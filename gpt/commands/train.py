@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
-    """What to train on, and whether to begin, continue or only plan a run."""
+    """The texts to train on, and whether to begin, continue or only plan a run."""
 
     corpus: Annotated[
         tuple[str, ...],
@@ -44,12 +44,13 @@ class TrainOptions(Options):
 def command(
     action: TrainOptions,
     run: RunConfig,
-    asked: Annotated[dict[str, Any], ModelConfig, TrainConfig],
+    set_options: Annotated[dict[str, Any], ModelConfig, TrainConfig],
     output: OutputOptions,
 ) -> None:
     """Train a model on a text; keep its best checkpoint and the two newest.
 
-    Defaults are those of --preset default on a CPU; "fitted": chosen to suit corpus and time.
+    The defaults are those of --preset default on a CPU. gptx computes a "fitted" default from the
+    corpus and the time.
     """
     let_threads_sleep()
     from gpt.corpus.sources import Texts
@@ -65,9 +66,9 @@ def command(
             keeps = "a resumed run keeps its own weights; leave out --init-from or --resume"
             refuse_if(run.init_from is not None, f"--init-from: {keeps}")
             stored = find_run(run.checkpoints, run.run)
-            preparing = resume_run(stored, run, asked, texts, bar)
+            preparing = resume_run(stored, run, set_options, texts, bar)
         else:
-            preparing = begin_run(run, asked, texts, bar, dry=action.dry_run)
+            preparing = begin_run(run, set_options, texts, bar, dry=action.dry_run)
         with preparing as start:
             if ranks.is_first():
                 _show_plan(start, action, output.json)
@@ -76,7 +77,7 @@ def command(
 
 
 def _show_plan(start: Start, action: TrainOptions, as_json: bool) -> None:
-    """Shows the plan; with --dry-run and --json, also writes it."""
+    """Prints the plan on stderr. With --dry-run and --json, also writes it to stdout."""
     from gpt.training.card import plan_card, plan_record, whole_card
 
     if action.resume:
@@ -90,8 +91,9 @@ def _show_plan(start: Start, action: TrainOptions, as_json: bool) -> None:
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
-    """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
-    code. A second Ctrl-C ends it at once, with a line that says what is saved.
+    """Trains to the end; the first rank prints the progress. If a signal ends the training, raises
+    typer.Exit with the signal's exit code. A second Ctrl-C ends the training at once, and a line
+    says up to which step the run is saved.
     """
     from gpt.interface.training import BAR_FORMAT, train_to_end
     from gpt.storage.overview import outcome_record
@@ -100,7 +102,9 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 
     run, width = trainer.run, console.width(sys.stderr) or console.WIDE
     lines = EventLines(trainer, width) if ranks.is_first() else None
-    bar = console.bar(BAR_FORMAT, total=1.0, initial=trainer.manifest.progress, shows=bool(lines))
+    bar = console.make_bar(
+        BAR_FORMAT, total=1.0, initial=trainer.manifest.progress, shows=bool(lines)
+    )
     try:
         stopped = train_to_end(trainer, bar, "SIGINT", "SIGTERM", "SIGHUP", lines=lines)
     except KeyboardInterrupt:
