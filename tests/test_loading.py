@@ -26,7 +26,7 @@ def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
         for path in (place, str(place)):
             model = gpt.load(path)
             assert (model.stored.digest, model.stored.step) == (best, 12)
-            assert model.proof.passed
+            assert model.probe_check.passed
     assert repr(model).startswith("<TrainedGPT shared.safetensors step 12: ")
 
 

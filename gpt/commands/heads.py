@@ -45,7 +45,7 @@ def command(options: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) 
     The heads are those of the GPT alone; counting has none.
     """
     form: Form = output.form(get_args(Form))
-    model = reading.open_on_device(options.windows).prove()
+    model = reading.open_on_device(options.windows).check_probe()
     text: str | Ids
     if options.file is None:
         text, name = model.default_text(options.data)

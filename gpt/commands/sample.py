@@ -68,8 +68,8 @@ def command(
         has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
     characters = settings.length * settings.n * len(prompts)
-    model = reading.open_on_device(characters=characters).prove()
-    if options.novelty and model.recorded is None:
+    model = reading.open_on_device(characters=characters).check_probe()
+    if options.novelty and model.manifest_or_none is None:
         model.novelty([])  # raises the error about an unknown corpus
     if not options.prompts:
         prompts = [model.known_text(text, reading.unknown)]
@@ -98,9 +98,7 @@ def command(
         items = item_lines(model, settings, options.data, output.json)
         written = console.write_lines(items, output.path)
         if written < settings.n:
-            console.say(
-                f"note: the model found only {written:,} new items; try a higher --temperature"
-            )
+            console.say(f"note: the model found {written:,} new items; try a higher --temperature")
         return
     begin = partial(
         model.stream, config=settings, stop=stops, unknown=reading.unknown, data=options.data

@@ -152,7 +152,7 @@ class ReadingOptions(CheckpointOptions):
         validation split, which a note quotes. truncate: keeps only as many of the last characters
         as the model can read. Raises TextError.
         """
-        model.prove()  # before any note
+        model.check_probe()  # before any note
         text = model.text_or_example(text, name="TEXT")
         return model.known_text(text, self.unknown, truncate)
 

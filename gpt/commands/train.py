@@ -17,7 +17,7 @@ from gpt.config.fields import Options, option
 from gpt.devices import let_threads_sleep
 
 if TYPE_CHECKING:
-    from gpt.interface.training import Start
+    from gpt.interface.training import PlannedTraining
     from gpt.training.trainer import Trainer
 
 
@@ -44,7 +44,7 @@ class TrainOptions(Options):
 def command(
     action: TrainOptions,
     run: RunConfig,
-    set_options: Annotated[dict[str, Any], ModelConfig, TrainConfig],
+    overrides: Annotated[dict[str, Any], ModelConfig, TrainConfig],
     output: OutputOptions,
 ) -> None:
     """Train a model on a text; keep its best checkpoint and the two newest.
@@ -66,28 +66,28 @@ def command(
             keeps = "a resumed run keeps its own weights; leave out --init-from or --resume"
             refuse_if(run.init_from is not None, f"--init-from: {keeps}")
             stored = find_run(run.checkpoints, run.run)
-            preparing = resume_run(stored, run, set_options, texts, bar)
+            preparing = resume_run(stored, run, overrides, texts, bar)
         else:
-            preparing = begin_run(run, set_options, texts, bar, dry=action.dry_run)
-        with preparing as start:
+            preparing = begin_run(run, overrides, texts, bar, dry=action.dry_run)
+        with preparing as training:
             if ranks.is_first():
-                _show_plan(start, action, output.json)
+                _show_plan(training, action, output.json)
             if not action.dry_run:
-                run_training(start.make_trainer(), output.json)
+                run_training(training.make_trainer(), output.json)
 
 
-def _show_plan(start: Start, action: TrainOptions, as_json: bool) -> None:
+def _show_plan(training: PlannedTraining, action: TrainOptions, as_json: bool) -> None:
     """Prints the plan on stderr. With --dry-run and --json, also writes it to stdout."""
     from gpt.training.card import plan_card, plan_record, whole_card
 
     if action.resume:
-        console.say(f"resuming {start.run.name} at step {start.plan.manifest.step:,}")
-    facts = whole_card(start.plan) if action.all else plan_card(start.plan)
+        console.say(f"resuming {training.run.name} at step {training.plan.manifest.step:,}")
+    facts = whole_card(training.plan) if action.all else plan_card(training.plan)
     console.print_facts(facts)
-    if start.plan.manifest.progress >= 1:
+    if training.plan.manifest.progress >= 1:
         console.say("this run is finished; train it longer with --minutes M")
     if action.dry_run and as_json:
-        console.write_json(plan_record(start.plan))
+        console.write_json(plan_record(training.plan))
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:

@@ -178,11 +178,11 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
     """
     from gpt.corpus.corpus import splits_of_run
 
-    separator = model.separator
+    separator = model.item_separator
     if not separator:
         raise TextError("`new`: this run has learned no list; train it with `items`")
     known = {""}
-    for ids in splits_of_run(model.name, model.recorded, data, "`new`"):
+    for ids in splits_of_run(model.name, model.manifest_or_none, data, "`new`"):
         known |= {*model.vocabulary.decode(ids).split(separator)}
     left, seed, rounds = config.n, config.seed or 0, 0
     config = replace(config, n=min(config.n, AT_ONCE), keep_stop=False)
@@ -204,7 +204,7 @@ def item_lines(model: TrainedGPT, config: SampleConfig, data: Path, as_json: boo
     """New items as the text has them, or each as a record for programs. See new_items."""
     for number, item in enumerate(new_items(model, config, data)):
         record = {"schema": SCHEMA, "sample": number, "text": item, "seed": config.seed}
-        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.separator
+        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.item_separator
 
 
 @dataclass(frozen=True)
