@@ -1,7 +1,6 @@
-"""Finds the machine's devices, cores and free memory, without torch: the driver lists the devices.
+"""Finds the machine's devices, cores and free memory, without importing torch.
 
-On Linux, a control group limits the memory and the CPU time of a group of processes; containers are
-such groups.
+Linux's control groups limit memory and CPU time of the processes in them, as of a container.
 """
 
 from __future__ import annotations
@@ -195,9 +194,8 @@ def limit_blas_threads() -> None:
 
 def let_threads_sleep() -> None:
     """Makes torch's waiting threads sleep, unless the user has set OMP_WAIT_POLICY or
-    GOMP_SPINCOUNT. Must run before the first import of torch. Otherwise, waiting threads of GNU's
-    OpenMP keep their cores busy, and beside another process a training step takes at least twice
-    as long (benchmarks/LOG.md).
+    GOMP_SPINCOUNT. Must run before the first import of torch. Otherwise, these threads keep their
+    cores busy, and beside another process a step takes at least twice as long (benchmarks/LOG.md).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

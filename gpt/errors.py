@@ -4,9 +4,8 @@ An error's message tells the user what happened, then what to do next. It names 
 keywords in backquotes, as in "`steps`" and "`device='cpu'`". On the command line,
 `gpt.config.fields.error_with_flags` turns these keywords into flags.
 
-A signal that comes again within ONE_PRESS seconds counts as the same press of Ctrl-C. A key that is
-held down repeats the signal, and a parent process may send gptx a signal that the terminal has
-already sent.
+A signal that comes again within ONE_PRESS seconds counts as the same press of Ctrl-C: a key that is
+held down repeats it, and a parent process may pass on what the terminal has already sent.
 """
 
 from __future__ import annotations
@@ -159,9 +158,10 @@ def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
-    handlers = {number: signal.getsignal(number) for number in numbers}
     previous = {
-        number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN
+        number: handler
+        for number in numbers
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
     }
     stopped = False
 

@@ -1,9 +1,7 @@
 """Formats counts, times, lists and characters for people, and makes texts safe for a terminal.
 
-A label is the visible form of one character: ␠ is the label of the space. A cell is the room that
-one letter takes on a terminal; some characters take two cells or none.
-
-Importing this imports neither numpy nor rich.
+A label is the visible form of one character, as ␠ of the space. A cell is the width of one letter
+on a terminal. Importing this imports neither numpy nor rich.
 """
 
 from __future__ import annotations
@@ -174,8 +172,8 @@ def quoted(character: str) -> str:
 
 
 def words_meet(before: str, after: str) -> bool:
-    """Whether two texts need a space between them, in a script that separates words by spaces: one
-    between two letters or digits, or between one of MARKS and a letter.
+    """Whether two texts need a space between them: between two letters or digits, or between one
+    of MARKS and a letter, in a script that separates words by spaces.
     """
     if not (before and after):
         return False
@@ -204,9 +202,7 @@ def pad(text: str, width: int, right: bool = False) -> str:
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
-    """The beginning of a text in at most `width` cells, safe within a line. A cut text ends with
-    `mark`.
-    """
+    """The beginning of a text in `width` cells, safe within a line. A cut text ends with `mark`."""
     begin = one_line(text[: MOST_IN_CELL * width])
     if len(text) <= MOST_IN_CELL * width and cells(begin) <= width:
         return begin

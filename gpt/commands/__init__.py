@@ -1,8 +1,7 @@
 """The program `gptx`: its list of commands, its standard streams, exit codes and signals.
 
-Each command has a file of its own in this folder. Only the commands print, and only through
-gpt/commands/console.py. Importing this package imports neither numpy nor torch, because a command
-imports the modules that compute only when it runs.
+Each command has a file in this folder. Only commands print, and only through console.py. A command
+imports numpy and torch only when it runs.
 """
 
 from __future__ import annotations
@@ -164,8 +163,7 @@ def main() -> None:
 
 def _program(words: Sequence[str]) -> typer.Typer:
     """Makes the program for these words or, without words, for the line that a shell completes. If
-    the first word is a command, the program has only this command, because reading the options of
-    all commands takes as long as importing numpy.
+    the first word is a command, makes only this command: all options take as long as numpy to load.
     """
     if not words:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")

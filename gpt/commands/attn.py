@@ -32,8 +32,6 @@ LIKELIEST = "of the head that adds most to the likeliest next character"
 
 @dataclass(frozen=True, kw_only=True)
 class AttnOptions(AttnConfig, DrawingOptions):
-    """The part of the computation to show, and how to show it."""
-
     layer: Annotated[str | None, option("A number, or all.", LIKELIEST)] = None
     head: Annotated[str | None, option("A number, all or mean.", LIKELIEST)] = None
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
@@ -113,10 +111,9 @@ def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:
         selection = replace(selection, panels=[(glance.layer, glance.head)])
     if form == "text":
         screen = options.screen(options.all)
-        drawn = selection.draw(
+        data = selection.draw(
             screen, options.view, digits=options.digits, top=options.top, glance=glance
-        )
-        data = drawn.encode()
+        ).encode()
     else:
         data = selection.to_bytes(form, attention.model.origin, options.ascii)
     console.write_bytes(data, options.path)

@@ -27,9 +27,7 @@ WIDE = 200  # cells in a line if there is no terminal
 
 
 class ReaderLeft(Exception):
-    """The program that reads stdout has closed it. Not an OSError, as Typer has an
-    exit code of its own for a broken pipe.
-    """
+    """The program that reads stdout has closed it. No OSError: for those, Typer exits by itself."""
 
 
 def say_error(message: str) -> None:
@@ -103,9 +101,7 @@ def width(stream: TextIO) -> int | None:
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to stdout, or to a file, which is written completely or not at all. Raises
-    StorageError.
-    """
+    """Writes bytes to stdout, or a file completely or not at all. Raises StorageError."""
     if output is not None:
         with files.storage_errors(f"write {output}"):
             if output.is_file() or not output.exists():
@@ -180,8 +176,8 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
     order mark, and makes every line end LF. Prints a note if the text is not UTF-8.
 
     Checks the first START bytes before it reads the rest, because a device may never end. Raises
-    TextError if it cannot read the file, or if the file is not a text or has another encoding;
-    ConfigError for an unknown encoding.
+    TextError for a file that is unreadable, no text or in another encoding; ConfigError for an
+    unknown encoding.
     """
     from gpt.config.train import check_encoding
     from gpt.corpus import formats
@@ -204,9 +200,7 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
 
 @contextmanager
 def progress_bar(work: str) -> Iterator[Callable[[float], object]]:
-    """A context that shows a bar after half a second. It yields a function that the work calls with
-    the share that is done, from 0 to 1.
-    """
+    """A context that shows a bar after half a second. Its function takes the share that is done."""
     layout = f"{work} {{percentage:3.0f}}%|{{bar}}| ETA {{remaining}}"
     with make_bar(layout, total=1.0, delay=0.5) as bar:
         yield lambda share: bar.update(share - bar.n)

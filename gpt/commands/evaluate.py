@@ -17,8 +17,6 @@ from gpt.words import text_name
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(EvalConfig):
-    """The text to score, and how."""
-
     file: Annotated[
         str | None, argument("Text to score; - reads stdin.", "the validation split")
     ] = None

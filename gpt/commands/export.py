@@ -14,8 +14,6 @@ from gpt.config.fields import Options, option
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """Where to write the model."""
-
     path: Annotated[Path, argument("Folder to write.")]
     force: Annotated[bool, option("Replace the files of an earlier export; other files stay.")] = (
         False

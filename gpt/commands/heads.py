@@ -22,8 +22,6 @@ Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsOptions(HeadsConfig):
-    """The text to measure heads on, and the measurements to show."""
-
     file: Annotated[
         str | None,
         argument("Text to measure the heads on; - reads stdin.", "validation split"),
@@ -34,8 +32,6 @@ class HeadsOptions(HeadsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsOutput(DrawingOptions):
-    """Where to write the table."""
-
     output: Annotated[Path | None, option("File: .txt, .json, .csv, .svg, .png or .pdf.")] = None
 
 

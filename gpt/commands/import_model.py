@@ -15,8 +15,6 @@ from gpt.config.train import Checkpoints, Data
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(OutputOptions):
-    """The files that nanoGPT wrote, and the run to make."""
-
     file: Annotated[Path, argument("nanoGPT's ckpt.pt.")]
     meta: Annotated[
         Path | None,
@@ -58,14 +56,15 @@ def command(options: ImportOptions) -> None:
         corpus = {"corpus": sources, "val_characters": manifest.val_characters}
         console.write_json({**record, **corpus, "parameters": manifest.model.parameters()})
         return
-    is_usual = options.checkpoints == Path("checkpoints")
-    where = "" if is_usual else f" --checkpoints {options.checkpoints}"
-    facts = {
-        "imported": manifest.imported,
-        "model": model_facts(manifest.model),
-        "corpus": ", ".join(sources)
-        or "not known; name it with --corpus FILE, as eval and --novelty need it",
-        "saved": str(run),
-        "next": [f"gptx sample{where}", f"gptx attn{where}"],
-    }
-    console.print_facts(facts)
+    folder = options.checkpoints
+    where = "" if folder == Path("checkpoints") else f" --checkpoints {folder}"
+    console.print_facts(
+        {
+            "imported": manifest.imported,
+            "model": model_facts(manifest.model),
+            "corpus": ", ".join(sources)
+            or "not known; name it with --corpus FILE, as eval and --novelty need it",
+            "saved": str(run),
+            "next": [f"gptx sample{where}", f"gptx attn{where}"],
+        }
+    )

@@ -1,8 +1,7 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
-The program adds each typed line to the text, and the model continues the text. A typed line that
-begins with a dash or a quotation mark starts a new line of the text. A typed line that begins with
-/ is a command.
+The program adds each typed line to the text, and the model continues the text. A typed line with /
+in front is a command. One with a dash or quotation mark in front starts a new line of the text.
 """
 
 from __future__ import annotations
@@ -78,12 +77,10 @@ class WritingSession:
     stopped: str | None = None
 
     def __post_init__(self) -> None:
-        self.settings = replace(self.settings, n=1, seed=seed_of(self.settings))
+        self.settings = replace(self.settings, seed=seed_of(self.settings))
 
     def handle_line(self, line: str) -> bool:
-        """Does what a typed line says. Returns whether the session goes on. Raises GptxError for a
-        wrong line, and then changes nothing.
-        """
+        """Handles a typed line; returns whether the session goes on. A GptxError changes nothing."""
         if not line.startswith("/") or line.startswith("//"):
             self._turn(line.removeprefix("/"))
             return True
@@ -114,9 +111,7 @@ class WritingSession:
         return text if self.model.vocabulary.unknown(character) else character + text
 
     def _write(self, added: str) -> SampleConfig:
-        """Shows `added`, then what the model writes after the last turn's start. Returns the turn's
-        settings, with its seed.
-        """
+        """Shows `added`, then what the model writes next. Returns the settings with their seed."""
         start = self.turns[-1].start
         settings = replace(self.settings, seed=(seed_of(self.settings) + self.drawn) % 2**63)
         self.drawn += 1

@@ -21,8 +21,6 @@ DEFAULT_FILE = "live.html"
 
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions(OutputOptions):
-    """Where to write the page, and whether to open it."""
-
     json: bool = False
     output: Annotated[Path | None, option("A file; - is stdout.")] = Path(DEFAULT_FILE)
     open: Annotated[bool, option("Open the file in the browser.")] = False

@@ -12,8 +12,6 @@ from gpt.config.model import Shaping
 
 @dataclass(frozen=True, kw_only=True)
 class NextOptions(Shaping):
-    """The temperature and filters that change the distribution, and how much of it to show."""
-
     all: Annotated[bool, option("Show every character.")] = False
 
 

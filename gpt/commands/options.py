@@ -1,6 +1,5 @@
-"""Makes the callbacks of Typer from commands, whose parameters are option classes. A field of an
-option class becomes an option of Typer, and a name in --config files. Translates command lines of
-similar programs, such as nanoGPT's, for error messages.
+"""Makes options for Typer and for --config files from the fields of option classes. Translates
+command lines of similar programs, such as nanoGPT, for error messages.
 
 Importing this imports neither numpy nor torch.
 """
@@ -100,9 +99,7 @@ HelpAll = Annotated[
 
 
 def argument(help: str, shown: str = "") -> Meta:
-    """Makes a field an argument: users type only its value, without a flag. shown: the default that
-    the help shows.
-    """
+    """Makes a field an argument, which has no flag. shown: the default that the help shows."""
     return Meta(description=help, extra={"argument": True, "shown": shown})
 
 
@@ -158,9 +155,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def classes_of_options(command: Callable[..., None]) -> dict[str, type]:
-    """Option -> its class, for each option of a command. A class's own options come before those of
-    its base classes.
-    """
+    """Option -> its class, for all options of a command. The options of base classes come last."""
     owners = dict[str, type]()
     for parameter, hint in get_type_hints(command, include_extras=True).items():
         kinds = get_args(hint)[1:] if get_origin(hint) is Annotated else (hint,)

@@ -15,8 +15,6 @@ from gpt.config.train import Checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(OutputOptions):
-    """The run to show, and how much of it."""
-
     name: Annotated[str | None, argument("A run to show.", "a list of all")] = None
     use: Annotated[
         str | None,

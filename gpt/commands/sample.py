@@ -26,8 +26,6 @@ from gpt.storage.files import storage_errors
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(Options):
-    """The prompts, where a text ends, and what to write."""
-
     text: Annotated[str | None, argument("The prompt; - reads stdin.")] = None
     prompt: Annotated[str | None, option(f"The prompt, as an option. {ESCAPES}")] = None
     file: Annotated[Path | None, option("File with the prompt.")] = None
@@ -44,8 +42,6 @@ class SampleOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOutput(OutputOptions):
-    """Where to write the texts."""
-
     output: Annotated[
         Path | None, option("File to overwrite with the texts; with -i, the file of /save.")
     ] = None
@@ -103,9 +99,8 @@ def command(
     begin = partial(
         model.stream, config=settings, stop=stops, unknown=reading.unknown, data=options.data
     )
-    waits = output.json or output.path is not None
     writing = Writing(begin, prompts, options.prompts, shows_prompt=not options.no_prompt)
-    if waits:
+    if output.json or output.path:
         text = "".join(writing.pieces())
     else:
         console.stream(writing.pieces())

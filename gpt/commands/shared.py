@@ -1,5 +1,4 @@
-"""The option classes that several commands share: the checkpoint to open, the text to read, the
-device, and how to write the result.
+"""The option classes that several commands share: checkpoint, text, device and output.
 
 Importing this imports neither numpy nor torch.
 """
@@ -18,7 +17,7 @@ from gpt.commands.options import argument
 from gpt.config.fields import Options, option
 from gpt.config.model import OnUnknown
 from gpt.config.train import ESCAPES, Checkpoints, OnDevice, unescaped
-from gpt.devices import check_device, lists_gpu
+from gpt.devices import lists_gpu
 from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
@@ -148,9 +147,8 @@ class ReadingOptions(CheckpointOptions):
     ] = "utf-8"
 
     def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
-        """The text in characters that the model knows. Without a text, the first line of the
-        validation split, which a note quotes. truncate: keeps only as many of the last characters
-        as the model can read. Raises TextError.
+        """The text or, without one, an example that a note quotes, in characters that the model
+        knows. truncate: keeps only the last block_size characters. Raises TextError.
         """
         model.check_probe()  # before any note
         text = model.text_or_example(text, name="TEXT")
@@ -164,25 +162,22 @@ class DeviceOptions(ReadingOptions):
     device: OnDevice = "auto"
 
     def open_on_device(self, windows: int = 1, characters: int = 0) -> TrainedGPT:
-        """Opens the checkpoint on the device of --device. "auto" is the device that is done first
-        with this number of windows, or of characters. If there is a GPU, a line says whether it
-        computes.
+        """Opens the checkpoint on the device of --device. "auto" is the fastest device for so many
+        windows, or characters. If there is a GPU, a line says whether it computes.
         """
-        model, device = self.open(), str(self.device)
-        if device != "auto":
-            return model.on(device)
+        model = self.open()
+        if self.device != "auto":
+            return model.on(self.device)
         characters = characters or windows * model.config.block_size
         if model.config.parameters() * characters < TORCH_PAYS:
             if lists_gpu():
                 why = "for so little work, faster than the GPU; --device cuda uses the GPU"
                 console.say(f"device: cpu ({why})")
-            return model.on("cpu")
-        from gpt.interface.trained import try_torch
-
-        device = check_device("auto", try_torch)
-        if device != "cpu":
-            console.say(f"device: {device} (--device cpu computes with numpy)")
-        return model.on(device)
+            return model
+        model = model.on("auto")
+        if model.device != "cpu":
+            console.say(f"device: {model.device} (--device cpu computes with numpy)")
+        return model
 
 
 def note_on_counting(model: TrainedGPT) -> None:
@@ -240,8 +235,6 @@ def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str 
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
-    """The stop texts, with escapes resolved, in characters of the model. Raises ConfigError,
-    TextError.
-    """
+    """The stop texts in characters of the model, without escapes. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
     return tuple(model.known_text(unescaped(stop)) for stop in stops)

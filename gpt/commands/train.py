@@ -49,8 +49,7 @@ def command(
 ) -> None:
     """Train a model on a text; keep its best checkpoint and the two newest.
 
-    The defaults are those of --preset default on a CPU. gptx computes a "fitted" default from the
-    corpus and the time.
+    The defaults are those of --preset default on a CPU. A "fitted" one suits corpus and time.
     """
     let_threads_sleep()
     from gpt.corpus.sources import Texts
@@ -91,9 +90,8 @@ def _show_plan(training: PlannedTraining, action: TrainOptions, as_json: bool) -
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
-    """Trains to the end; the first rank prints the progress. If a signal ends the training, raises
-    typer.Exit with the signal's exit code. A second Ctrl-C ends the training at once, and a line
-    says up to which step the run is saved.
+    """Trains to the end; the first rank prints the progress. A signal sets the exit code. A second
+    Ctrl-C ends the training at once, and a line says up to which step the run is saved.
     """
     from gpt.interface.training import BAR_FORMAT, train_to_end
     from gpt.storage.overview import outcome_record

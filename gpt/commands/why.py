@@ -18,8 +18,6 @@ from gpt.config.fields import only_fields, option
 
 @dataclass(frozen=True, kw_only=True)
 class WhyOptions(WhyConfig):
-    """The logit to explain, and how much of the explanation to show."""
-
     all: Annotated[bool, option("Show every part, and every check.")] = False
 
 

@@ -25,7 +25,7 @@ from gpt.config import (
     WhyConfig,
 )
 from gpt.config.fields import Options, takes
-from gpt.config.model import OnUnknown
+from gpt.config.model import OnUnknown, seed_of
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -221,9 +221,7 @@ class TrainedGPT:
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """The counted letter sequences that help the GPT, and the gate that mixes both predictions;
-        None for a model without counting.
-        """
+        """The counts of letter sequences and their gate; None for a model without counting."""
         from gpt.counting.mixture import load_mixture
 
         return load_mixture(self.stored)
@@ -249,16 +247,14 @@ class TrainedGPT:
         list of up to n whole items, all different, that the text of a run with `items` lacks.
         Raises TextError for an unknown character, ConfigError, OutOfMemory.
         """
-        from gpt.reading.writing import Writing
+        from gpt.reading.writing import Writing, new_items
 
         if call.new:
-            from gpt.config.model import seed_of
-            from gpt.reading.writing import new_items
-
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
-        stream = partial(self.stream, stop=call.stop, unknown=call.unknown, data=Path(call.data))
-        writing = Writing(partial(stream, config=call), prompts)
+        data = Path(call.data)
+        stream = partial(self.stream, config=call, stop=call.stop, unknown=call.unknown, data=data)
+        writing = Writing(stream, prompts)
         for _ in writing.pieces():
             pass
         if writing.failures:
@@ -288,9 +284,8 @@ class TrainedGPT:
             stop = stop or (separator,)
         require_memory(self.config, config.n, len(prompt) + config.length)
         copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
-        decoding = self.decoders.lend_decoder()
         return Samples(
-            decoding,
+            self.decoders.lend_decoder(),
             self.vocabulary,
             known,
             config,
@@ -334,8 +329,7 @@ class TrainedGPT:
     @takes(WhyCall)
     def why(self, call: WhyCall) -> Why:
         """Computes what the embedding, each head, each feed-forward layer and each bias add to the
-        GPT's logit of the next character. They sum to the logit in float64. Raises TextError,
-        ConfigError.
+        logit of the next character, exactly in float64. Raises TextError, ConfigError.
         """
         from gpt.heads.next_character import why
 
@@ -419,10 +413,9 @@ class TrainedGPT:
         Positions count from 0, also in the padding at the end of a shorter text.
 
         patch: replaces values of stages; the model computes all later stages from the new values.
-        A key is that of acts[key]: (stage, layer, head, position). A key may end early, which means
-        all, and a range means several positions. A value is a number, an array that broadcasts to
-        acts[key], or a function of one layer's array that returns such an array. docs/python.md has
-        examples.
+        A key is that of acts[key]: (stage, layer, head, position). What it leaves out at its end
+        means all, and a range means several positions. A value is a number, an array that can be
+        broadcast to acts[key], or a function of one layer's array that returns such an array.
 
         Raises TextError, ValueError for unknown names and wrong shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory.
@@ -464,9 +457,9 @@ class TrainedGPT:
 
     @takes(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
-        """Measures how well the model predicts a text or, without one, the validation split of its
-        run. name: the name of the text in the result. Logs a warning if the model was trained on
-        some of the text. Raises TextError, ConfigError.
+        """Measures how well the model predicts a text or, without one, the validation split. name:
+        the name of the text in the result. Logs a warning if the model was trained on some of the
+        text. Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import evaluate_split, evaluate_text
 
@@ -519,8 +512,7 @@ def load(
 
     step: "best", "last" or a number. device: "cpu" uses numpy, "cuda" and "mps" use torch, and
     "auto" uses CUDA if there is any. If a GPU does not reproduce the logits of the probe, the CPU
-    computes instead. Patched activations are always computed on the CPU. Raises CheckpointError,
-    ConfigError.
+    computes. Patched activations always use the CPU. Raises CheckpointError, ConfigError.
     """
     if not os.path.lexists(path) and os.path.dirname(path) == "":
         return find_model(Path("checkpoints"), str(path), step).on(device).check_probe()

@@ -122,9 +122,9 @@ def begin_run(
     """Reads the texts and plans a new run, then makes and locks its folder. Removes the folder at
     the end if nothing was saved in it.
 
-    overrides: the options of ModelConfig and TrainConfig that the user has set. dry: makes no
-    folder. If there are several ranks, they have joined before. Raises ConfigError, TextError,
-    StorageError, OutOfMemory, CheckpointError.
+    overrides: the user's options of ModelConfig and TrainConfig. dry: makes no folder. Several
+    ranks must have joined. Raises ConfigError, TextError, StorageError, OutOfMemory,
+    CheckpointError.
     """
     began = time.perf_counter()
     check_tracker(options.log)
@@ -174,14 +174,13 @@ def begin_run(
             }
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-        start = parent.stored if parent else None
         job = Job(
             corpus,
             manifest,
             plan.machine.device,
             plan.speed,
             experts=experts,
-            start=start,
+            start=parent.stored if parent else None,
             began=began,
         )
         _log_notes(plan)
@@ -196,10 +195,8 @@ def resume_run(
     texts: Texts,
     bar: ProgressBar = None,
 ) -> Iterator[PlannedTraining]:
-    """Locks a run, and plans its training from its newest undamaged checkpoint on.
-
-    The arguments are those of begin_run. Raises CheckpointError, ConfigError, TextError,
-    RunInUseError, OutOfMemory.
+    """Locks a run, and plans its training from its newest undamaged checkpoint on. The arguments
+    are those of begin_run. Raises what begin_run does, and RunInUseError.
     """
     began = time.perf_counter()
     check_tracker(options.log)
@@ -218,9 +215,8 @@ def resume_run(
             "this run was imported without the state of its optimizer; begin a new run with its "
             "weights: gptx train TEXT --init-from RUN",
         )
-        same = options.preset in (None, manifest.preset)
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
-        require(same, "preset", advice)
+        require(options.preset in (None, manifest.preset), "preset", advice)
         find = partial(find_corpus, texts, options.data, manifest, run.name)
         corpus = _read(find, options.data, bar)
         from gpt.training.plan import Machine, resume_plan
@@ -275,8 +271,7 @@ def _record_options(run: Run, manifest: Manifest) -> None:
     """Writes a resumed run's options, which may have changed, to its config.toml."""
     path = run.path / CONFIG
     if os.path.isfile(path):
-        text = files.read(path).decode("utf-8", "replace")
-        values = from_toml(text, str(path))
+        values = from_toml(files.read(path).decode("utf-8", "replace"), str(path))
         source = {name: values.get(name) for name in ("corpus", "init_from")}
         run.write(CONFIG, to_toml({**source, **manifest.settings()}))
 
@@ -390,7 +385,7 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
 
     run: what `load` or `train` returned, or the run's folder. minutes: how much longer to train; a
     finished run begins again at half its highest learning rate. steps: the total number of steps.
-    corpus: the new place of the text, if it has moved. Raises the errors of `train`, and
+    corpus: the new place of the text, if it has moved. Raises what `train` does, and
     CheckpointError.
     """
     run = arguments["run"]
@@ -415,7 +410,9 @@ def _trained(
 
         trainer = start.make_trainer()
         done = trainer.manifest.progress
-        hidden = not (arguments.get("progress", True) and _can_show())
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        can_show = sys.stderr.isatty() or hasattr(shell, "kernel")  # a terminal or a notebook
+        hidden = not (arguments.get("progress", True) and can_show)
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
         train_to_end(trainer, bar, "SIGINT")
         step = trainer.manifest.step
@@ -467,9 +464,3 @@ def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"
         bar.set_description_str(f"{shown}{validation} ")
-
-
-def _can_show() -> bool:
-    """Whether stderr can show a bar, as a terminal and a notebook can."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return sys.stderr.isatty() or hasattr(shell, "kernel")
