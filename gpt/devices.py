@@ -38,7 +38,7 @@ def cuda_devices() -> int:
     return count.value
 
 
-def lists_gpu() -> bool:
+def driver_lists_gpu() -> bool:
     """Whether NVIDIA's Linux driver lists a GPU. This is faster than `cuda_devices`."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and GPUS.is_dir() and any(GPUS.iterdir())
@@ -75,12 +75,12 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
             failure = f"torch cannot compute on {resolved} ({reason_of(error)})"
             advice = "install a version of torch that can, or use `device='cpu'`"
             raise ConfigError("device", f"{failure}; {advice}") from error
-        report_failure(resolved, error)
+        log_cpu_fallback(resolved, error)
         return "cpu"
     return resolved
 
 
-def report_failure(what: str, error: Exception) -> None:
+def log_cpu_fallback(what: str, error: Exception) -> None:
     """Logs that `what` failed, and that the CPU computes instead."""
     import logging
 

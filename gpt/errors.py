@@ -123,7 +123,7 @@ def raise_first_interrupt() -> None:
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
-def leave_on_interrupt() -> None:
+def exit_on_interrupt() -> None:
     """Makes Ctrl-C end the program at once. A program calls this when its work is done."""
     if signal.getsignal(signal.SIGINT) is _raise_interrupt:
         signal.signal(signal.SIGINT, _leave)

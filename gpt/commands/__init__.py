@@ -18,7 +18,7 @@ try:
     from importlib import import_module
     from typing import Annotated, Any
 
-    from gpt.errors import leave_on_interrupt, raise_first_interrupt
+    from gpt.errors import exit_on_interrupt, raise_first_interrupt
 
     raise_first_interrupt()  # the modules below take long to load
 
@@ -120,7 +120,7 @@ def gptx(
     if version:
         console.write(version_text())
         raise typer.Exit
-    if is_follower() and context.invoked_subcommand != "train":
+    if is_later_rank() and context.invoked_subcommand != "train":
         raise typer.Exit  # only the first rank prints
     if context.invoked_subcommand is None:
         show_help(context)
@@ -155,7 +155,7 @@ def main() -> None:
     atexit.register(gc.freeze)  # spares Python the search for unused cycles at exit
     try:
         code = _code_of(_program(sys.argv[1:]))
-        leave_on_interrupt()
+        exit_on_interrupt()
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)
@@ -187,8 +187,8 @@ def _code_of(app: typer.Typer) -> int:
     except console.ReaderLeft:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
-        code, message = explain_error(error)
-        if message and not (is_follower() and isinstance(error, ClickException)):
+        code, message = exit_code_and_message(error)
+        if message and not (is_later_rank() and isinstance(error, ClickException)):
             console.say_error(message)
     return int(code)
 
@@ -248,7 +248,7 @@ def _group_of(parameter: Any) -> str | None:
     return getattr(parameter, "rich_help_panel", None)
 
 
-def is_follower() -> bool:
+def is_later_rank() -> bool:
     """Whether torchrun started this process as a rank that is not the first."""
     return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
 
@@ -260,7 +260,7 @@ def _reopen_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def explain_error(error: Exception) -> tuple[int, str]:
+def exit_code_and_message(error: Exception) -> tuple[int, str]:
     """The exit code and the message for an error. GPTX_DEBUG=1 prints its traceback."""
     if os.environ.get("GPTX_DEBUG"):
         traceback.print_exc()
@@ -278,9 +278,9 @@ def explain_error(error: Exception) -> tuple[int, str]:
         takes_text = any(parameter.name == "text" for parameter in parameters)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
-        from gpt.commands.options import translated
+        from gpt.commands.options import translate_command_line
 
-        if line := translated(sys.argv[1:]):
+        if line := translate_command_line(sys.argv[1:]):
             return 2, f"{message.split(' (')[0].rstrip('.')}; in gptx: {line}"
         return 2, f"{message} (see gptx{command} --help)"
     if isinstance(error, ImportError) and (error.name or "gpt").split(".")[0] != "gpt":

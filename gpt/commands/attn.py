@@ -13,7 +13,7 @@ from gpt.commands.shared import (
     DeviceOptions,
     DrawingOptions,
     TextOptions,
-    default_page,
+    default_page_path,
     note_on_counting,
     open_in_browser,
     refuse_if,
@@ -57,8 +57,8 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
     from gpt.heads.attention_map import Form, select
 
     if options.open and options.path is None:
-        options = replace(options, output=default_page("attention.html", "--open"))
-    form: Form = options.format or options.form(get_args(Form))
+        options = replace(options, output=default_page_path("attention.html", "--open"))
+    form: Form = options.format or options.output_format(get_args(Form))
     refuse_if(options.json and form != "json", f"--json and --format {form}: give one of them")
     refuse_if(options.open and form != "html", f"--open: opens the HTML page, not {form}")
     refuse_if(
@@ -66,7 +66,7 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
         f"--stage {options.stage}: combines all heads; leave out --head",
     )
     typed, model = source.read(reading.encoding), reading.open_on_device()
-    text = reading.text_for(model, typed, options.truncate)
+    text = reading.text_for_model(model, typed, options.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=options.truncate)
     if form != "html":
         _write(attention, options, form)

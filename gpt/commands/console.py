@@ -145,7 +145,7 @@ def write_lines(lines: Iterable[str], output: Path | None) -> int:
     return len(held)
 
 
-def stream(texts: Iterable[str]) -> None:
+def stream_text(texts: Iterable[str]) -> None:
     """Writes a text to stdout piece by piece and ends its last line, even after an error. On a
     terminal, lines are wrapped between words.
     """

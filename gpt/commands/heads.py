@@ -40,7 +40,7 @@ def command(options: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) 
 
     The heads are those of the GPT alone; counting has none.
     """
-    form: Form = output.form(get_args(Form))
+    form: Form = output.output_format(get_args(Form))
     model = reading.open_on_device(options.windows).check_probe()
     text: str | Ids
     if options.file is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt.commands import console, explain_error, shared
+from gpt.commands import console, exit_code_and_message, shared
 from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
@@ -80,7 +80,7 @@ class WritingSession:
         self.settings = replace(self.settings, seed=seed_of(self.settings))
 
     def handle_line(self, line: str) -> bool:
-        """Handles a typed line; returns whether the session goes on. A GptxError changes nothing."""
+        """Handles a typed line; returns whether the session goes on. An error changes nothing."""
         if not line.startswith("/") or line.startswith("//"):
             self._turn(line.removeprefix("/"))
             return True
@@ -128,7 +128,7 @@ class WritingSession:
                     return
 
         with stop_on_signals(interrupted.append, "SIGINT"):
-            console.stream(pieces())
+            console.stream_text(pieces())
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
             console.say(f"stopped at {self.stopped!r}")
@@ -147,12 +147,12 @@ class WritingSession:
             case "undo":
                 refuse_if(not self.turns, "there is nothing to take back")
                 self.text, self.stopped = self.turns.pop().before, None
-                console.stream(["\n".join(self.text.split("\n")[-3:])])
+                console.stream_text(["\n".join(self.text.split("\n")[-3:])])
             case "new":
                 self.turns.append(Turn(self.text, ""))
                 self.text, self.stopped = "", None
             case "show":
-                console.stream([self.text])
+                console.stream_text([self.text])
             case "save":
                 self._save(value.strip())
             case "novelty":
@@ -218,7 +218,7 @@ class WritingSession:
         console.say(f"{self.model.stored.title} · {self.settings_text()}")
         console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
         if self.text:
-            console.stream([self.text])
+            console.stream_text([self.text])
         going = True
         while going:
             raise_first_interrupt()
@@ -232,4 +232,4 @@ class WritingSession:
                 raise
             except Exception as error:  # an error that ended the session would lose the text
                 advice = "" if isinstance(error, GptxError) else "; /save FILE saves the text"
-                console.say_error(explain_error(error)[1] + advice)
+                console.say_error(exit_code_and_message(error)[1] + advice)

@@ -11,7 +11,7 @@ from gpt.commands.shared import (
     OutputOptions,
     ReadingOptions,
     TextOptions,
-    default_page,
+    default_page_path,
     open_in_browser,
 )
 from gpt.config.fields import option
@@ -35,7 +35,7 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
 
     path = page.path
     if path == Path(DEFAULT_FILE):
-        default_page(DEFAULT_FILE, "--output")
+        default_page_path(DEFAULT_FILE, "--output")
     text, model = source.read(reading.encoding), reading.open()
     html = live_page(model, None if text is None else model.known_text(text, reading.unknown))
     console.write(html, page.path)

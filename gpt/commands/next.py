@@ -20,6 +20,6 @@ def command(
 ) -> None:
     """Show what the model expects next, and what temperature and filters change."""
     model = reading.open_on_device()
-    text = reading.text_for(model, source.read(reading.encoding))
+    text = reading.text_for_model(model, source.read(reading.encoding))
     character = model.next(text, **only_fields(Shaping, vars(options)))
     output.write_result(character, {"text": text, **model.origin}, options.all)

@@ -83,7 +83,7 @@ _SWITCH = re.compile(r"0|1|true|false", re.IGNORECASE)
 _VALUE = re.compile(r"(?!--).*", re.DOTALL)
 
 
-def show_all(context: typer.Context, value: bool) -> None:
+def show_all_options(context: typer.Context, value: bool) -> None:
     """The callback of --help-all: if `value` is true, prints all options and ends the command."""
     context.meta[HELP_ALL] = value
     show_help(context, None, value)
@@ -94,7 +94,7 @@ ConfigFile = Annotated[
 ]
 HelpAll = Annotated[
     bool,
-    typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option."),
+    typer.Option("--help-all", is_eager=True, callback=show_all_options, help="Show every option."),
 ]
 
 
@@ -140,7 +140,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters = [
         inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
-        *(parameter(options[name], kind) for name, kind in owners.items()),
+        *(typer_parameter(options[name], kind) for name, kind in owners.items()),
         inspect.Parameter("config", KEYWORD_ONLY, annotation=ConfigFile, default=None),
     ]
     if sets_defaults:
@@ -165,7 +165,7 @@ def classes_of_options(command: Callable[..., None]) -> dict[str, type]:
     return owners
 
 
-def parameter(field: Field, kind: type) -> inspect.Parameter:
+def typer_parameter(field: Field, kind: type) -> inspect.Parameter:
     """Makes a parameter for Typer from a field of an option class."""
     several = field.type == tuple[str, ...]
     default = None if several else field.default
@@ -220,7 +220,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     return values
 
 
-def translated(words: Sequence[str]) -> str | None:
+def translate_command_line(words: Sequence[str]) -> str | None:
     """Translates a command line of nanoGPT, char-rnn, textgenrnn, gpt-2-simple or a similar program
     into one of gptx. None if no name in it is another program's, or if a name is unknown.
     """

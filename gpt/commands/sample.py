@@ -103,7 +103,7 @@ def command(
     if output.json or output.path:
         text = "".join(writing.pieces())
     else:
-        console.stream(writing.pieces())
+        console.stream_text(writing.pieces())
     if options.novelty:
         writing.measure(partial(model.novelty, data=options.data))
     if output.json:

@@ -17,7 +17,7 @@ from gpt.commands.options import argument
 from gpt.config.fields import Options, option
 from gpt.config.model import OnUnknown
 from gpt.config.train import ESCAPES, Checkpoints, OnDevice, unescaped
-from gpt.devices import lists_gpu
+from gpt.devices import driver_lists_gpu
 from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class OutputOptions(Options):
         """The file to write; None for stdout."""
         return None if self.output == STDOUT else self.output
 
-    def form(self, forms: Sequence[Form]) -> Form | Literal["json"]:
+    def output_format(self, forms: Sequence[Form]) -> Form | Literal["json"]:
         """The format of the output: "json" with --json, else that of the ending of --output, and
         "text" without an ending. Raises ConfigError for an ending of no format.
         """
@@ -146,7 +146,7 @@ class ReadingOptions(CheckpointOptions):
         option("Encoding of a file that is not UTF-8 and has no byte order mark, such as cp1252."),
     ] = "utf-8"
 
-    def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
+    def text_for_model(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
         """The text or, without one, an example that a note quotes, in characters that the model
         knows. truncate: keeps only the last block_size characters. Raises TextError.
         """
@@ -170,7 +170,7 @@ class DeviceOptions(ReadingOptions):
             return model.on(self.device)
         characters = characters or windows * model.config.block_size
         if model.config.parameters() * characters < TORCH_PAYS:
-            if lists_gpu():
+            if driver_lists_gpu():
                 why = "for so little work, faster than the GPU; --device cuda uses the GPU"
                 console.say(f"device: cpu ({why})")
             return model
@@ -186,7 +186,7 @@ def note_on_counting(model: TrainedGPT) -> None:
         console.say("note: this is the GPT alone; sample, next and eval also use counting")
 
 
-def default_page(name: str, option: str) -> Path:
+def default_page_path(name: str, option: str) -> Path:
     """The path of the page that a command writes without -o. Raises ConfigError if another program
     wrote the file at this path.
     """

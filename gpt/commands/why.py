@@ -29,7 +29,7 @@ def command(
     The parts are those of the GPT alone, without counting. They sum exactly to its logit.
     """
     text, model = source.read(reading.encoding), reading.open()
-    known = reading.text_for(model, text, options.truncate)
+    known = reading.text_for_model(model, text, options.truncate)
     why = model.why(known, unknown=reading.unknown, **only_fields(WhyConfig, vars(options)))
     output.write_result(why, {"text": known, **model.origin}, options.all)
     if not output.json:
