@@ -48,7 +48,7 @@ MOST_IN_CELL = 16  # characters on average; an emoji of a family has 7 in two ce
 PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # Unicode's labels of controls
 
 
-def absent(package: str) -> str:
+def missing_package(package: str) -> str:
     """The end of an error about a missing optional package, with the commands that install it."""
     extra = EXTRAS.get(package)
     here = f"in the folder of gptx, pip install -e '.[{extra}]'; elsewhere, " if extra else ""
@@ -60,15 +60,15 @@ def printable(name: str | os.PathLike[str]) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def counted(count: int | str, what: str) -> str:
+def pluralize(count: int | str, noun: str) -> str:
     """ "1 thread", "2 threads", "1,000 threads" """
     number = f"{count:,}" if isinstance(count, int) else count
-    return f"{number} {what}" if number == "1" else f"{number} {what}s"
+    return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
 
 
 def layers_and_heads(layers: int, heads: int) -> str:
     """ "2 layers × 4 heads" """
-    return f"{counted(layers, 'layer')} × {counted(heads, 'head')}"
+    return f"{pluralize(layers, 'layer')} × {pluralize(heads, 'head')}"
 
 
 def ordinal(number: int) -> str:
@@ -77,7 +77,7 @@ def ordinal(number: int) -> str:
     return f"{number:,}" + ("th" if number % 100 in (11, 12, 13) else ending)
 
 
-def millions(count: int) -> str:
+def in_millions(count: int) -> str:
     """ "0.80 M", "10.65 M", "812" """
     return f"{count / 1e6:.2f} M" if count >= 10_000 else f"{count:,}"
 
@@ -92,7 +92,7 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
-def bits(nats: Any) -> Any:
+def nats_to_bits(nats: Any) -> Any:
     """Converts a number or an array from nats to bits."""
     return nats / math.log(2)
 
@@ -116,7 +116,7 @@ class _Short(reprlib.Repr):
         return repr(x) if x.bit_length() < 200 else f"a number of {x.bit_length():,} bits"
 
 
-def cells(text: str) -> int:
+def width_in_cells(text: str) -> int:
     """The width of a text on a terminal, in cells."""
     from rich.cells import cell_len
 
@@ -156,17 +156,17 @@ def label(character: str, ascii_only: bool = False) -> str:
     nameless = _NAMELESS.match(character)
     if category[0] == "M" and not nameless:
         return DOTTED_CIRCLE + character
-    if category[0] in "CZ" or nameless or cells(character) == 0:
+    if category[0] in "CZ" or nameless or width_in_cells(character) == 0:
         return f"U+{point:04X}"
     return character
 
 
-def in_line(text: str) -> str:
+def text_with_labels(text: str) -> str:
     """A text with each character as its label, except spaces."""
     return "".join(sign if sign == " " else label(sign) for sign in text)
 
 
-def quoted(character: str) -> str:
+def quoted_label(character: str) -> str:
     """The label of a character in quotes, for a sentence."""
     return f"'{label(character)}'"
 
@@ -197,16 +197,18 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
 
 def pad(text: str, width: int, right: bool = False) -> str:
     """The text, filled with spaces to `width` cells. right: puts the spaces before the text."""
-    space = " " * max(0, width - cells(text))
+    space = " " * max(0, width - width_in_cells(text))
     return space + text if right else text + space
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
     """The beginning of a text in `width` cells, safe within a line. A cut text ends with `mark`."""
     begin = one_line(text[: MOST_IN_CELL * width])
-    if len(text) <= MOST_IN_CELL * width and cells(begin) <= width:
+    if len(text) <= MOST_IN_CELL * width and width_in_cells(begin) <= width:
         return begin
-    fitting = bisect_right(range(len(begin) + 1), width - 1, key=lambda end: cells(begin[:end]))
+    fitting = bisect_right(
+        range(len(begin) + 1), width - 1, key=lambda end: width_in_cells(begin[:end])
+    )
     return begin[: max(0, fitting - 1)] + mark
 
 

@@ -28,7 +28,7 @@ try:
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
     from gpt.errors import GptxError, InstallationError
-    from gpt.words import INSTALL, counted
+    from gpt.words import INSTALL, pluralize
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
 except ModuleNotFoundError as missing:  # before a command can say so
@@ -136,13 +136,13 @@ def version_text() -> str:
 
     device = "cpu; --device mps uses the Apple GPU" if has_mps() else "cpu"
     if gpus := cuda_devices():
-        device = f"cuda ({counted(gpus, 'GPU')})"
+        device = f"cuda ({pluralize(gpus, 'GPU')})"
     lines = (
         f"gptx {gpt.__version__}",
         f"Python {platform.python_version()}, {platform.platform()}",
         f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}",
         f"device: {device}",
-        f"threads: {cores()} of {counted(os.cpu_count() or 1, 'core')}",
+        f"threads: {cores()} of {pluralize(os.cpu_count() or 1, 'core')}",
     )
     return "".join(f"{line}\n" for line in lines)
 

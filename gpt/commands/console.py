@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
-from gpt.words import cells, escape, one_line, text_name, to_json
+from gpt.words import escape, one_line, text_name, to_json, width_in_cells
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -67,9 +67,9 @@ def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
             word += char
             continue
         if word:
-            size = cells(space + word)
+            size = width_in_cells(space + word)
             if column and column + size > width:
-                column, space, size = 0, "\n", cells(word)
+                column, space, size = 0, "\n", width_in_cells(word)
             yield space + word
             column, space, word = column + size, "", ""
         space += char

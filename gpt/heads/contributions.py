@@ -22,7 +22,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import job, measure_heads, name_heads
 from gpt.reading.gpt import EPSILON, Array, Reader, Stages, centred
 from gpt.show.result import Arrays, Check, signed_number
-from gpt.words import quoted
+from gpt.words import quoted_label
 
 Numbers = npt.NDArray[np.integer[Any]]
 #: Bytes of a number of the stages -> how far a sum may be off, as a part of the largest summand.
@@ -77,7 +77,7 @@ class Glance:
         adds = "adds most to" if self.most else "adds to"
         return (
             f"layer {self.layer} head {self.head}: looks {self.looks_at} · {adds} "
-            f"{quoted(self.character)} ({signed_number(self.adds)})"
+            f"{quoted_label(self.character)} ({signed_number(self.adds)})"
         )
 
     @property

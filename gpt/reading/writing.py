@@ -22,7 +22,7 @@ import numpy.typing as npt
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted, cut, label, to_json
+from gpt.words import cut, label, pluralize, to_json
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -234,7 +234,7 @@ class Novelty:
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
         shown = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
-        times = "" if copy.times == 1 else f", and {counted(copy.times - 1, 'more time')}"
+        times = "" if copy.times == 1 else f", and {pluralize(copy.times - 1, 'more time')}"
         return (
             f"the longest copied passage has {len(copy):,} of {self.characters:,} characters: "
             f"“{cut(shown, LONGEST)}”, at character {copy.at:,} of the training text{times}"
