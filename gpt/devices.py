@@ -1,6 +1,6 @@
 """Finds the machine's devices, cores and free memory, without importing torch.
 
-Linux's control groups limit memory and CPU time of the processes in them, as of a container.
+On Linux, a control group limits the memory and CPU time of its processes, as in a container.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cuda_devices() -> int:
     try:
         driver, count = ctypes.CDLL(library), ctypes.c_int(0)
         driver.cuInit(0)
-        driver.cuDeviceGetCount(ctypes.byref(count))  # leaves 0 if it fails
+        driver.cuDeviceGetCount(ctypes.byref(count))  # count stays 0 if this fails
     except (OSError, AttributeError):
         return 0
     return count.value

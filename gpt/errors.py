@@ -39,9 +39,7 @@ class ConfigError(GptxError, ValueError):
 
     @property
     def field(self) -> str:
-        """The option's name in Python, "" if the error concerns no single option. A value may
-        follow the name, as in "config my.toml".
-        """
+        """The option's name in Python, which a value may follow; "" if no one option is wrong."""
         return str(self.args[0]) if len(self.args) > 1 else ""
 
     @property
@@ -119,7 +117,7 @@ def raise_first_interrupt() -> None:
     """
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _raise_interrupt)
-        # At exit, Python restores the default handler. A repeated signal would then kill it.
+        # At exit, Python restores the default handler; a repeated signal would kill gptx.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 

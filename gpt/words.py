@@ -1,7 +1,7 @@
 """Formats counts, times, lists and characters for people, and makes texts safe for a terminal.
 
-A label is the visible form of one character, as ␠ of the space. A cell is the width of one letter
-on a terminal. Importing this imports neither numpy nor rich.
+A label is the visible form of one character: ␠ stands for the space. A cell is the width of one
+letter on a terminal. Importing this imports neither numpy nor rich.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ try:
     from gpt.words import INSTALL, pluralize
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
-except ModuleNotFoundError as missing:  # before a command can say so
+except ModuleNotFoundError as missing:  # no command can report this
     from gpt.errors import InstallationError
     from gpt.words import INSTALL
 
@@ -163,7 +163,7 @@ def main() -> None:
 
 def _program(words: Sequence[str]) -> typer.Typer:
     """Makes the program for these words or, without words, for the line that a shell completes. If
-    the first word is a command, makes only this command: all options take as long as numpy to load.
+    the first word is a command, makes only this command, as the options of all take long to load.
     """
     if not words:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")

@@ -42,5 +42,5 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
     if page.open and path:
         open_in_browser(path)
     elif path:
-        size = f"{len(html) / 1e6:.1f} MB"
-        console.say(f"page of {model.stored.title}: {path}, {size}; open it in a browser")
+        size = len(html) / 1e6
+        console.say(f"page of {model.stored.title}: {path}, {size:.1f} MB; open it in a browser")

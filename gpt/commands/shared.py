@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 Form = TypeVar("Form", bound=str)
 
-TORCH_PAYS = (
-    10**10
-)  # parameters × characters; above this, a GPU saves more than importing torch costs
+TORCH_PAYS = 10**10  # parameters × characters, above which a GPU is worth importing torch
 PAGE_MARK = b"gptx</title>"  # in the first bytes of a page that gptx wrote
 UTF_8 = ("utf-8", "utf8", "cp65001")  # names that stdout's encoding may have
 STDOUT = Path("-")  # the value of -o for stdout
@@ -67,7 +65,7 @@ class OutputOptions(Options):
 
     def output_format(self, forms: Sequence[Form]) -> Form | Literal["json"]:
         """The format of the output: "json" with --json, else that of the ending of --output, and
-        "text" without an ending. Raises ConfigError for an ending of no format.
+        "text" without an ending. Raises ConfigError for an unknown ending.
         """
         if self.json:
             return "json"
@@ -150,7 +148,7 @@ class ReadingOptions(CheckpointOptions):
         """The text or, without one, an example that a note quotes, in characters that the model
         knows. truncate: keeps only the last block_size characters. Raises TextError.
         """
-        model.check_probe()  # before any note
+        model.check_probe()  # an error comes before any note
         text = model.text_or_example(text, name="TEXT")
         return model.known_text(text, self.unknown, truncate)
 
@@ -191,10 +189,9 @@ def default_page_path(name: str, option: str) -> Path:
     wrote the file at this path.
     """
     path = Path(name)
-    if os.path.lexists(path) and not (
-        os.path.isfile(path) and PAGE_MARK in path.read_bytes()[:4096]
-    ):
-        raise ConfigError(f"{option}: {path} is not a page of gptx; name another file with -o")
+    is_page = os.path.isfile(path) and PAGE_MARK in path.read_bytes()[:4096]
+    message = f"{option}: {path} is not a page of gptx; name another file with -o"
+    refuse_if(os.path.lexists(path) and not is_page, message)
     return path
 
 
@@ -235,6 +232,6 @@ def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str 
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
-    """The stop texts in characters of the model, without escapes. Raises ConfigError, TextError."""
+    """The stop texts in the model's characters, escapes resolved. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
     return tuple(model.known_text(unescaped(stop)) for stop in stops)

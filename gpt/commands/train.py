@@ -49,7 +49,8 @@ def command(
 ) -> None:
     """Train a model on a text; keep its best checkpoint and the two newest.
 
-    The defaults are those of --preset default on a CPU. A "fitted" one suits corpus and time.
+    The defaults are those of --preset default on a CPU. "fitted": gptx computes the
+    value from the corpus and the time.
     """
     let_threads_sleep()
     from gpt.corpus.sources import Texts

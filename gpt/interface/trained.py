@@ -106,11 +106,9 @@ class EvalCall(EvalConfig, _TextCall):
 
 
 class TrainedGPT:
-    """The model of one checkpoint.
-
-    Its file contains a probe: a text, and the logits that torch computed for it at saving. Before
-    its first computation, the model checks that it computes the same logits; if not, it raises
-    CheckpointError.
+    """The model of one checkpoint. Its file contains a probe: a text, and the logits that torch
+    computed for this text at saving. Before its first computation, the model checks that it
+    computes the same logits, or else raises CheckpointError.
 
     checkpoint: None for a model file without its run. device: "cpu" uses numpy, others use torch.
     """
@@ -376,8 +374,8 @@ class TrainedGPT:
         return survey(self.reader, self.vocabulary, ids, call, text=name, done=call.done)
 
     def default_text(self, data: Path = Path("data")) -> tuple[Ids, str]:
-        """The validation split and its name. If the run or its corpus is missing, logs a note and
-        returns the excerpt in the model file.
+        """The validation split and its name. If the split is missing, logs a note and returns the
+        excerpt in the model file.
         """
         from gpt.corpus.corpus import splits_of_run
 
@@ -391,9 +389,8 @@ class TrainedGPT:
     def excerpt_name(self) -> str:
         """The name of the excerpt that the model file contains."""
         size = f"{len(self.stored.excerpt):,}"
-        if (
-            self.manifest_or_none and not self.manifest_or_none.corpus.digest
-        ):  # an imported run without its text
+        manifest = self.manifest_or_none
+        if manifest and not manifest.corpus.digest:  # an imported run without its text
             return f"{size} characters that the model has written"
         return f"the validation split's first {size} characters"
 

@@ -122,9 +122,8 @@ def begin_run(
     """Reads the texts and plans a new run, then makes and locks its folder. Removes the folder at
     the end if nothing was saved in it.
 
-    overrides: the user's options of ModelConfig and TrainConfig. dry: makes no folder. Several
-    ranks must have joined. Raises ConfigError, TextError, StorageError, OutOfMemory,
-    CheckpointError.
+    overrides: the user's options of ModelConfig and TrainConfig. dry: makes no folder. Raises
+    ConfigError, TextError, StorageError, OutOfMemory, CheckpointError.
     """
     began = time.perf_counter()
     check_tracker(options.log)
@@ -144,7 +143,7 @@ def begin_run(
     size = len(corpus.vocabulary)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
-    counts = count_ahead(train_ids, val_ids, size, model.counting)  # a thread counts
+    counts = count_ahead(train_ids, val_ids, size, model.counting)  # in a thread
     from gpt.training.plan import Machine, make_plan  # imports torch meanwhile
     from gpt.training.trainer import Job
 
@@ -240,7 +239,7 @@ def _log_notes(plan: Plan) -> None:
 
 
 def _recipe(options: RunConfig, overrides: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
-    """The options that a known corpus sets and the user does not. With --preset, only its split."""
+    """A known corpus's options, except the user's own. With --preset, only those of the split."""
     recipe = {name: value for name, value in texts.recipe.items() if name not in overrides}
     if options.preset:
         recipe = {name: recipe[name] for name in ("split", "val_fraction") if name in recipe}
@@ -295,7 +294,7 @@ def _path_of(parent: TrainedGPT) -> str:
 
 
 def _with_layout(overrides: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
-    """Adds the parent's layout to the options. Raises ConfigError if they contradict it."""
+    """Adds the parent's layout to the options. Raises ConfigError for a contradiction."""
     options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
     layout = {name: value for name, value in vars(parent.config).items() if name in options}
     for name, value in overrides.items():
@@ -316,7 +315,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 #: A file, a folder, a known name, or several of these; None: the Python language reference.
 CorpusNames: TypeAlias = PathLike | Sequence[PathLike] | None
 
-BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
+BAR_FORMAT = (
+    "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # tqdm cuts the end on a narrow terminal
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,8 +359,7 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
     text itself. Without both, gptx trains on the Python language reference. init_from: a run, its
     name or its path; the new run starts with the weights of this run. checkpoints: the folder of
     the runs. data: the folder of the encoded corpora. progress: shows a bar. Ctrl-C or a notebook's
-    stop button ends the training early, and the run is saved and returned; `gpt.resume` continues
-    it.
+    stop button ends the training early and saves the run; `gpt.resume` continues it.
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
@@ -457,9 +457,7 @@ def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
                 if not is_recorded:
                     _record_options(trainer.run, trainer.manifest)
                     is_recorded = True
-                if (
-                    event.checkpoint.manifest.step
-                ):  # not at step 0, as the model has not learned yet
+                if event.checkpoint.manifest.step:  # at step 0, the model has learned nothing
                     yield _sampled(trainer, event.checkpoint)
     if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"
