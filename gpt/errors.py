@@ -150,9 +150,8 @@ def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None
     does what it did before the context: usually, it ends the program. The same signal within
     ONE_PRESS seconds does nothing.
 
-    signals: the names of the signals. A signal that the system lacks, or that nohup ignores, is
-    left out.
-    Outside the main thread, the context does nothing, because Python handles no signals there.
+    signals: the names of the signals, without effect for one that the system lacks or that nohup
+    ignores. Outside the main thread, where Python handles no signals, the context does nothing.
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
