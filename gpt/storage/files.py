@@ -138,7 +138,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Raises OSError if the path names a pipe, which would block, or a device, which may never end."""
+    """Raises OSError for a pipe, which would block, and for a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError("it is not a regular file")
 
