@@ -26,7 +26,7 @@ GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux'
 SMALL_MEMORY = 2**26  # bytes that every machine has free
 
 
-def cuda_devices() -> int:
+def cuda_device_count() -> int:
     """The number of CUDA devices that the driver reports."""
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
@@ -39,7 +39,7 @@ def cuda_devices() -> int:
 
 
 def driver_lists_gpu() -> bool:
-    """Whether NVIDIA's Linux driver lists a GPU. This is faster than `cuda_devices`."""
+    """Whether NVIDIA's Linux driver lists a GPU. This is faster than `cuda_device_count`."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and GPUS.is_dir() and any(GPUS.iterdir())
 
@@ -56,8 +56,8 @@ def resolve_device(device: str) -> str:
     if device not in get_args(Device):
         raise ConfigError("device", f"{device!r} is not one of {', '.join(get_args(Device))}")
     if device == "auto":
-        return "cuda" if cuda_devices() else "cpu"
-    if (device == "cuda" and not cuda_devices()) or (device == "mps" and not has_mps()):
+        return "cuda" if cuda_device_count() else "cpu"
+    if (device == "cuda" and not cuda_device_count()) or (device == "mps" and not has_mps()):
         raise ConfigError("device", f"no device {device} found; use `device='cpu'`")
     return device
 
@@ -72,7 +72,7 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
             trial(resolved)
     except Exception as error:  # a driver, a kernel or torch may raise anything
         if device != "auto":
-            failure = f"torch cannot compute on {resolved} ({reason_of(error)})"
+            failure = f"torch cannot compute on {resolved} ({error_summary(error)})"
             advice = "install a version of torch that can, or use `device='cpu'`"
             raise ConfigError("device", f"{failure}; {advice}") from error
         log_cpu_fallback(resolved, error)
@@ -85,10 +85,10 @@ def log_cpu_fallback(what: str, error: Exception) -> None:
     import logging
 
     text = "note: %s failed (%s); the CPU computes instead"
-    logging.getLogger("gpt").warning(text, what, reason_of(error))
+    logging.getLogger("gpt").warning(text, what, error_summary(error))
 
 
-def reason_of(error: Exception) -> str:
+def error_summary(error: Exception) -> str:
     """The type of an error and the first line of its message."""
     lines = str(error).strip().splitlines() or ["no reason given"]
     return f"{type(error).__name__}: {lines[0][:200]}"

@@ -171,7 +171,7 @@ def quoted_label(character: str) -> str:
     return f"'{label(character)}'"
 
 
-def words_meet(before: str, after: str) -> bool:
+def needs_space_between(before: str, after: str) -> bool:
     """Whether two texts need a space between them: between two letters or digits, or between one
     of MARKS and a letter, in a script that separates words by spaces.
     """

@@ -88,7 +88,7 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
     """Makes the program with these commands. only_listed: without options, to list the commands."""
     app = typer.Typer(
         name="gptx",
-        cls=GroupedCommands,
+        cls=ProgramWithGroupedHelp,
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # rich's tables would cut the names of options
@@ -103,7 +103,7 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
             function = make_callback(module.command)
         app.command(
             name,
-            cls=GroupedOptions,
+            cls=CommandWithGroupedHelp,
             short_help=COMMANDS[name],  # without it, a narrow terminal would cut the sentence
             context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
         )(function)
@@ -132,10 +132,10 @@ def version_text() -> str:
     from importlib import metadata
 
     import gpt
-    from gpt.devices import cores, cuda_devices, has_mps
+    from gpt.devices import cores, cuda_device_count, has_mps
 
     device = "cpu; --device mps uses the Apple GPU" if has_mps() else "cpu"
-    if gpus := cuda_devices():
+    if gpus := cuda_device_count():
         device = f"cuda ({pluralize(gpus, 'GPU')})"
     lines = (
         f"gptx {gpt.__version__}",
@@ -182,9 +182,9 @@ def _code_of(app: typer.Typer) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(sys.argv[1:], standalone_mode=False) or 0
-        with console.output_errors():
+        with console.convert_output_errors():
             sys.stdout.flush()
-    except console.ReaderLeft:
+    except console.OutputClosed:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
         code, message = exit_code_and_message(error)
@@ -211,7 +211,7 @@ class PrintsHelp:
         return option
 
 
-class GroupedCommands(PrintsHelp, TyperGroup):
+class ProgramWithGroupedHelp(PrintsHelp, TyperGroup):
     """The program; its help lists the commands in groups."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -220,7 +220,7 @@ class GroupedCommands(PrintsHelp, TyperGroup):
                 formatter.write_dl([*group.items()])
 
 
-class GroupedOptions(PrintsHelp, TyperCommand):
+class CommandWithGroupedHelp(PrintsHelp, TyperCommand):
     """A command whose help shows the options in groups. For a command in FIRST, --help shows only
     the grouped options that FIRST names, and --help-all shows all.
     """

@@ -17,7 +17,7 @@ from gpt.commands.shared import (
     note_on_counting,
     open_in_browser,
     refuse_if,
-    require_passed,
+    require_passed_checks,
 )
 from gpt.config import AttnConfig, DrawnStage
 from gpt.config.fields import Count, option
@@ -86,7 +86,7 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
         note_on_counting(model)
     if options.open and options.path:
         open_in_browser(options.path)
-    require_passed(attention.checked(options.stage))
+    require_passed_checks(attention.checked(options.stage))
 
 
 def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:

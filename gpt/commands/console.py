@@ -26,7 +26,7 @@ START = 2**20  # bytes at the start of a text that are checked before the rest i
 WIDE = 200  # cells in a line if there is no terminal
 
 
-class ReaderLeft(Exception):
+class OutputClosed(Exception):
     """The program that reads stdout has closed it. No OSError: for those, Typer exits by itself."""
 
 
@@ -42,7 +42,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def printed_notes() -> Iterator[None]:
+def print_logged_notes() -> Iterator[None]:
     """A context that prints each note that the library logs, with its options as flags."""
     import logging
 
@@ -80,20 +80,20 @@ def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
 
 
 @contextmanager
-def output_errors() -> Iterator[None]:
-    """A context that turns an OSError of stdout into ReaderLeft (a closed pipe) or StorageError."""
+def convert_output_errors() -> Iterator[None]:
+    """A context that turns an OSError of stdout into OutputClosed (broken pipe) or StorageError."""
     try:
         yield
     except OSError as error:
         # Discard what could not be written; otherwise Python tries to write it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            raise ReaderLeft from error
+            raise OutputClosed from error
         reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def width(stream: TextIO) -> int | None:
+def terminal_width(stream: TextIO) -> int | None:
     """The width of stdout or stderr in cells; None for a pipe, unless COLUMNS is set."""
     if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
@@ -109,7 +109,7 @@ def write_bytes(data: bytes, output: Path | None = None) -> None:
             else:  # a device or a pipe
                 output.write_bytes(data)
         return
-    with output_errors():
+    with convert_output_errors():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -150,7 +150,7 @@ def stream_text(texts: Iterable[str]) -> None:
     terminal, lines are wrapped between words.
     """
     last = "\n"
-    if sys.stdout.isatty() and (columns := width(sys.stdout)):
+    if sys.stdout.isatty() and (columns := terminal_width(sys.stdout)):
         texts = wrap_pieces(map(escape, texts), columns)
     try:
         for text in texts:
@@ -167,7 +167,7 @@ def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
     from gpt.show.terminal import Screen, draw_facts
 
     with suppress(OSError):
-        lines = draw_facts(facts, Screen(width(sys.stderr) or WIDE))
+        lines = draw_facts(facts, Screen(terminal_width(sys.stderr) or WIDE))
         print(lines.rstrip("\n"), file=sys.stderr, flush=True)
 
 

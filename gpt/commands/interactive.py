@@ -22,7 +22,7 @@ from gpt.config.model import seed_of
 from gpt.config.train import unescaped
 from gpt.errors import ConfigError, GptxError, raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
-from gpt.words import words_meet
+from gpt.words import needs_space_between
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -100,7 +100,7 @@ class WritingSession:
             added = "" if self.settings.keep_stop else self.stopped or ""
         elif typed[0] in DIALOGUE and self.text and self.text[-1] != "\n":
             added = self._after("\n", added)
-        elif words_meet(self.text, added) and not typed.startswith("+"):
+        elif needs_space_between(self.text, added) and not typed.startswith("+"):
             added = self._after(" ", added)
         self.turns.append(Turn(self.text, self.text + added))
         self.text += added
@@ -190,7 +190,7 @@ class WritingSession:
         setting: Any = None if value.strip() == "none" else value
         if name == "stop" and value:
             stops = () if setting is None else (value,)
-            self.stops, self.stopped = shared.checked_stops(self.model, stops), None
+            self.stops, self.stopped = shared.stops_for_model(self.model, stops), None
         elif value.strip():
             if name == "ban":
                 setting = setting and unescaped(value.strip())
@@ -228,7 +228,7 @@ class WritingSession:
                 going = False
             except KeyboardInterrupt:
                 pass  # Ctrl-C drops the typed line
-            except console.ReaderLeft:
+            except console.OutputClosed:
                 raise
             except Exception as error:  # an error that ended the session would lose the text
                 advice = "" if isinstance(error, GptxError) else "; /save FILE saves the text"

@@ -135,7 +135,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
                 arguments[name] = {n: v for n, v in set_options.items() if owners[n] in kinds}
             else:
                 arguments[name] = hint(**only_fields(hint, set_options))
-        with console.printed_notes():
+        with console.print_logged_notes():
             command(**arguments)
 
     parameters = [

@@ -13,9 +13,9 @@ from gpt.commands.options import argument
 from gpt.commands.shared import (
     DeviceOptions,
     OutputOptions,
-    checked_stops,
     read_one_text,
     refuse_if,
+    stops_for_model,
 )
 from gpt.config import SampleConfig
 from gpt.config.fields import Options, option
@@ -69,7 +69,7 @@ def command(
         model.novelty([])  # raises the error about an unknown corpus
     if not options.prompts:
         prompts = [model.known_text(text, reading.unknown)]
-    stops = checked_stops(model, options.stop)
+    stops = stops_for_model(model, options.stop)
     longest, block_size = max(map(len, prompts)), model.config.block_size
     if longest > block_size:
         seen = f"the model sees only the last {block_size}"

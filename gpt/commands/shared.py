@@ -35,8 +35,6 @@ STDOUT = Path("-")  # the value of -o for stdout
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """The text to read, or the file that contains it."""
-
     text: Annotated[
         str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "from validation")
     ] = None
@@ -82,7 +80,7 @@ class OutputOptions(Options):
         from gpt.show.terminal import Screen
 
         signs = self.ascii or not (self.path or str(sys.stdout.encoding).lower() in UTF_8)
-        width = None if self.path else console.width(sys.stdout)
+        width = None if self.path else console.terminal_width(sys.stdout)
         color = "never" if self.path and self.color == "auto" else self.color
         return Screen(width, signs, color, all)
 
@@ -103,16 +101,12 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions(OutputOptions):
-    """How to draw a result: in ASCII or not, in colours or not."""
-
     ascii: Annotated[bool, option("Draw labels and signs in ASCII.")] = False
     color: Annotated[Literal["auto", "always", "never"], option("Colours.")] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions(Options):
-    """The checkpoint to open."""
-
     run: Annotated[
         str | None,
         option("A run's name, or the path of a run or a model file.", "the pinned one, or newest"),
@@ -209,7 +203,7 @@ def refuse_if(wrong: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def require_passed(checks: Iterable[Check]) -> None:
+def require_passed_checks(checks: Iterable[Check]) -> None:
     """Raises NumericsError if a check has failed."""
     if names := ", ".join(sorted({check.name for check in checks if not check.passed})):
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
@@ -231,7 +225,7 @@ def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str 
     return None if source is None else unescaped(source)
 
 
-def checked_stops(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
+def stops_for_model(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
     """The stop texts in the model's characters, escapes resolved. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
     return tuple(model.known_text(unescaped(stop)) for stop in stops)

@@ -99,7 +99,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     from gpt.training import ranks
     from gpt.training.card import EventLines, end_card
 
-    run, width = trainer.run, console.width(sys.stderr) or console.WIDE
+    run, width = trainer.run, console.terminal_width(sys.stderr) or console.WIDE
     lines = EventLines(trainer, width) if ranks.is_first() else None
     bar = console.make_bar(
         BAR_FORMAT, total=1.0, initial=trainer.manifest.progress, shows=bool(lines)

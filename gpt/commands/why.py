@@ -10,7 +10,7 @@ from gpt.commands.shared import (
     ReadingOptions,
     TextOptions,
     note_on_counting,
-    require_passed,
+    require_passed_checks,
 )
 from gpt.config import WhyConfig
 from gpt.config.fields import only_fields, option
@@ -34,4 +34,4 @@ def command(
     output.write_result(why, {"text": known, **model.origin}, options.all)
     if not output.json:
         note_on_counting(model)
-    require_passed(why.checks)
+    require_passed_checks(why.checks)

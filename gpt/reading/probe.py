@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.devices import log_cpu_fallback, reason_of
+from gpt.devices import error_summary, log_cpu_fallback
 from gpt.errors import CheckpointError, GptxError
 from gpt.reading.gpt import Array, Hook, Reader, no_hook
 from gpt.show.result import Check
@@ -130,7 +130,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a driver, a kernel or torch may raise anything
-        raise GptxError(f"the GPU failed ({reason_of(error)}); use `device='cpu'`") from error
+        raise GptxError(f"the GPU failed ({error_summary(error)}); use `device='cpu'`") from error
 
 
 def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Device]) -> Reader:

@@ -19,7 +19,7 @@ from gpt.errors import ConfigError, GptxError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary
-from gpt.words import words_meet
+from gpt.words import needs_space_between
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_turns_whose_words_meet_get_a_space(trained: TrainedGPT, typed: str, beg
     ],
 )
 def test_words_meet_in_scripts_with_spaces(before: str, after: str, meet: bool) -> None:
-    assert words_meet(before, after) == meet
+    assert needs_space_between(before, after) == meet
 
 
 def test_again_writes_another_version_and_says_its_seed(
