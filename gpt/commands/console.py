@@ -27,7 +27,7 @@ WIDE = 200  # cells in a line if there is no terminal
 
 
 class OutputClosed(Exception):
-    """The program that reads stdout has closed it. No OSError: for those, Typer exits by itself."""
+    """The program that reads stdout has closed it. No OSError, because Typer handles OSErrors."""
 
 
 def say_error(message: str) -> None:
@@ -200,7 +200,7 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
 
 @contextmanager
 def progress_bar(work: str) -> Iterator[Callable[[float], object]]:
-    """A context that shows a bar after half a second. Its function takes the share that is done."""
+    """A context that shows a bar after half a second, and yields a function to report progress."""
     layout = f"{work} {{percentage:3.0f}}%|{{bar}}| ETA {{remaining}}"
     with make_bar(layout, total=1.0, delay=0.5) as bar:
         yield lambda share: bar.update(share - bar.n)
