@@ -6,9 +6,9 @@
     run.sample("Once", length=200)              # a text that the model writes
     run.curve                                   # the losses of the training
     run.at(500)                                 # the same run at an earlier step
-    seen = run.attn("Once upon a time")         # what each head does with a text
+    seen = run.attn("Once upon a time")         # what every head does with a text
     seen["weights", 0, 0]                       # attention weights of layer 0, head 0: (T, T)
-    run.heads()                                 # measurements of each head, and its kind
+    run.heads()                                 # measurements of every head, and its kind
     run.next("Once upon")                       # the distribution of the next character
     run.eval("A text.")                         # the loss on a text: nats and bits per character
 
@@ -33,7 +33,7 @@ Classes:
 
 Losses are in nats per character. Arrays are numpy's and read-only; `T` is the length of a text.
 gptx imports torch only to train, to compute on a GPU, and for `run.torch()`. `import gpt` imports
-neither numpy nor torch: Python imports each name of this module when it is first used.
+neither numpy nor torch: Python imports a name of this module when it is first used.
 """
 
 from __future__ import annotations

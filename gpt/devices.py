@@ -58,7 +58,7 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         return "cuda" if cuda_device_count() else "cpu"
     if (device == "cuda" and not cuda_device_count()) or (device == "mps" and not has_mps()):
-        raise ConfigError("device", f"no device {device} found; use `device='cpu'`")
+        raise ConfigError("device", f"there is no device {device}; use `device='cpu'`")
     return device
 
 
@@ -183,7 +183,7 @@ def cores() -> int:
 
 
 def limit_blas_threads() -> None:
-    """Makes numpy compute each matrix product in one thread, unless the user has set one of
+    """Makes numpy compute a matrix product in one thread, unless the user has set one of
     THREAD_VARIABLES. Must run before the first import of numpy. Otherwise, waiting threads of
     OpenBLAS keep their cores busy, which is slow beside other processes (benchmarks/LOG.md).
     """

@@ -162,7 +162,7 @@ def label(character: str, ascii_only: bool = False) -> str:
 
 
 def text_with_labels(text: str) -> str:
-    """A text with each character as its label, except spaces."""
+    """A text as the labels of its characters, but with plain spaces."""
     return "".join(sign if sign == " " else label(sign) for sign in text)
 
 

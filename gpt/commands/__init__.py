@@ -254,7 +254,7 @@ def is_later_rank() -> bool:
 
 
 def _reopen_closed_streams() -> None:
-    """Opens devnull in place of each standard stream that the shell has closed (`>&-`)."""
+    """Opens devnull in place of every standard stream that the shell has closed (`>&-`)."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

@@ -43,7 +43,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def print_logged_notes() -> Iterator[None]:
-    """A context that prints each note that the library logs, with its options as flags."""
+    """A context that prints every note that the library logs, with its options as flags."""
     import logging
 
     from gpt.config.fields import with_flags
@@ -125,12 +125,12 @@ def write(text: str, output: Path | None = None) -> None:
 
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
-    """Writes a line of JSON for each record to the file or to stdout. Raises StorageError."""
+    """Writes a line of JSON per record to the file or to stdout. Raises StorageError."""
     write("".join(f"{to_json(record)}\n" for record in records), output)
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> int:
-    """Writes lines and returns their number. stdout gets each line at once; a file gets all lines
+    """Writes lines and returns their number. stdout gets every line at once; a file gets all lines
     at the end, or at Ctrl-C. Raises StorageError.
     """
     held = list[str]()
@@ -163,7 +163,7 @@ def stream_text(texts: Iterable[str]) -> None:
 
 
 def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
-    """Prints each name with its text, or its list of texts in lines of their own, on stderr."""
+    """Prints names with their texts on stderr. A list of texts takes one line per text."""
     from gpt.show.terminal import Screen, draw_facts
 
     with suppress(OSError):

@@ -1,6 +1,6 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
-The program adds each typed line to the text, and the model continues the text. A typed line with /
+The program adds a typed line to the text, and the model continues the text. A typed line with /
 in front is a command. One with a dash or quotation mark in front starts a new line of the text.
 """
 
@@ -42,7 +42,7 @@ HELP = {
     "/show": "shows the whole text",
     "/save [FILE]": "adds the text to FILE, or else to the file of the last /save, or sample.txt",
     "/novelty": "shows the longest passage that the model has copied from its training text",
-    "/stop [TEXT]": "ends each turn of the model before TEXT; /stop none: no such text",
+    "/stop [TEXT]": "ends every turn of the model before TEXT; /stop none: no such text",
     "/length 100": f"changes a setting: {', '.join(SETTINGS)}; /top-k none removes a filter",
     "/help": "shows this list",
     "/quit": "ends the program, as Ctrl-D does",
@@ -60,9 +60,9 @@ class Turn(NamedTuple):
 class WritingSession:
     """The text so far, the sampling settings, and the turns that can be undone.
 
-    drawn: the number of turns that the model has written since the seed was set; it gives each turn
-    other random numbers. stopped: the stop text that ended the last turn; Enter continues after
-    this text. data: the folder of the encoded corpora. file: the file of /save.
+    drawn: the number of turns that the model has written since the seed was set; it gives every
+    turn other random numbers. stopped: the stop text that ended the last turn; Enter continues
+    after this text. data: the folder of the encoded corpora. file: the file of /save.
     """
 
     model: TrainedGPT

@@ -104,8 +104,8 @@ def argument(help: str, shown: str = "") -> Meta:
 
 
 def make_callback(command: Callable[..., None]) -> Callable[..., None]:
-    """Makes the function that Typer calls for a command. It makes an object of each option class,
-    with which it calls the command.
+    """Makes the function that Typer calls for a command. It makes an object of every option
+    class, and calls the command with these objects.
 
     A command may set defaults itself. Its parameter then has a type such as `Annotated[dict[str,
     Any], ModelConfig, TrainConfig]`, and gets the options of these classes that the user has set.

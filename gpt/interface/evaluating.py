@@ -81,8 +81,8 @@ def _evaluate(
     places: npt.NDArray[Any] | None = None,
     manifest: Manifest | None = None,
 ) -> Evaluation:
-    """Scores ids. places: the position of each character in its file. manifest: that of the run, if
-    the ids are its validation split; it has the loss of counting on this split.
+    """Scores ids. places: the positions of the characters in their file. manifest: that of the run,
+    if the ids are its validation split; it has the loss of counting on this split.
     """
     surprisals = None
     loss = score(model.reader, ids, model.mixture)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _TextCall(Options):
-    """The arguments of each method that reads one text."""
+    """The arguments of every method that reads one text."""
 
     text: Annotated[str | None, Meta()] = field(default=None, kw_only=False)
     unknown: OnUnknown = "fold"
@@ -226,7 +226,7 @@ class TrainedGPT:
 
     @cached_property
     def decoders(self) -> Decoders:
-        """The decoders that generate text; each has a KV cache."""
+        """The decoders that generate text, with KV caches."""
         from gpt.reading.decode import ParallelDecoder
         from gpt.reading.sampler import Decoders
 
@@ -405,7 +405,7 @@ class TrainedGPT:
     ) -> Activations:
         """Computes the stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
-        texts: texts, or (N, T) ids, of 1 to block_size characters each; None: an example. names:
+        texts: texts, or (N, T) ids, of 1 to block_size characters; None: an example. names:
         the names of stages (docs/heads.md); None: all but head_output. layers: None: all layers.
         Positions count from 0, also in the padding at the end of a shorter text.
 
@@ -431,7 +431,7 @@ class TrainedGPT:
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
     ) -> Array:
-        """Computes the logits of the GPT alone after each character: (N, T, vocab_size). Takes the
+        """Computes the logits of the GPT alone after every character: (N, T, vocab_size). Takes the
         arguments of `activations`. This sets the output of a head to zero (zero ablation):
         run.logits(texts, patch={("context", layer, head): 0}).
         """
@@ -470,7 +470,7 @@ class TrainedGPT:
         *,
         data: str | Path = "data",
     ) -> list[Novelty]:
-        """Measures how much of each text is copied from the training text. The prompt of a sample
+        """Measures how much of every text is copied from the training text. The prompt of a sample
         does not count. Raises TextError if the training text is missing.
         """
         from gpt.corpus.corpus import splits_of_run
@@ -517,7 +517,7 @@ def load(
 
 
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
-    """Lists the runs of a folder. Logs a note for each damaged run. Raises CheckpointError if the
+    """Lists the runs of a folder. Logs a note for every damaged run. Raises CheckpointError if the
     folder has no run.
     """
     from gpt.storage.overview import read_runs

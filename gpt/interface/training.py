@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Job, Trainer
 
-SAMPLE_LENGTH = 160  # characters that the model writes at each checkpoint
+SAMPLE_LENGTH = 160  # characters that the model writes at every checkpoint
 CONFIG = "config.toml"  # the file of a run that lists its options
 
 #: A context that shows the progress of reading the corpus; None shows nothing.
@@ -437,7 +437,7 @@ def train_to_end(
 
 
 def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events. Records a sample of each checkpoint, and the options of a
+    """Trains and yields the events. Records a sample of every checkpoint, and the options of a
     resumed run. Updates the bar, whose total is 1, with progress, step and losses.
     """
     shown = validation = ""
