@@ -43,7 +43,7 @@ def test_model_with_other_logits_does_not_open(
     with pytest.raises(
         CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
     ):
-        TrainedGPT(replace(stored, tensors=tensors)).prove()
+        TrainedGPT(replace(stored, tensors=tensors)).check_probe()
 
 
 def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:

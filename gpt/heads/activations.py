@@ -27,7 +27,7 @@ from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import windows_at_once
 from gpt.show.result import Arrays, Result, read_only
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import pluralize
 
 #: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
@@ -99,7 +99,7 @@ class Activations(Arrays, Result):
     @property
     def title(self) -> str:
         (N, T), layers = self.ids.shape, ", ".join(map(str, self.layers))
-        return f"activations of {counted(N, 'text')} of {T} characters, layers {layers}"
+        return f"activations of {pluralize(N, 'text')} of {T} characters, layers {layers}"
 
 
 class ActivationPlan:

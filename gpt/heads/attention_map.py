@@ -34,7 +34,7 @@ from gpt.show.result import (
 )
 from gpt.storage import files
 from gpt.vocabulary import Ids
-from gpt.words import counted, in_line, layers_and_heads
+from gpt.words import layers_and_heads, pluralize, text_with_labels
 
 if TYPE_CHECKING:
     from gpt.heads.contributions import HeadSummary
@@ -132,7 +132,7 @@ class AttentionMap(Arrays, Result):
     @property
     def title(self) -> str:
         sizes = layers_and_heads(len(self.layers), self.heads)
-        return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
+        return f"attention of {self.quoted} · {pluralize(len(self.ids), 'character')}, {sizes}"
 
     def list_checks(self, stage: str = "weights") -> tuple[Check, ...]:
         """Returns the checks, with one that compares a stage with the same stage in float64."""
@@ -142,7 +142,7 @@ class AttentionMap(Arrays, Result):
     @property
     def quoted(self) -> str:
         """The text, or its first MOST_QUOTED characters, in quotation marks."""
-        text = in_line(self.text)
+        text = text_with_labels(self.text)
         return f"“{text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + '…'}”"
 
     @property
@@ -392,7 +392,7 @@ def _range(option: str, text: str | None, length: int) -> range:
     except ValueError:
         raise ConfigError(option, f"{text[:20]!r} is not a position or a range A:B") from None
     require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
-    of = counted(length, "character")
+    of = pluralize(length, "character")
     require(max(first, last) <= length, option, f"{text!r} does not fit a text of {of}")
     require(first < last, option, f"{text!r} is empty: A:B ends before B")
     return range(first, last)

@@ -22,7 +22,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import looks_at, measure_heads, name_heads
 from gpt.reading.gpt import EPSILON, Array, Reader, Stages, centred
 from gpt.show.result import Arrays, Check, signed_number
-from gpt.words import quoted
+from gpt.words import quoted_label
 
 Numbers = npt.NDArray[np.integer[Any]]
 #: Bytes of a number -> largest allowed error of a sum, relative to the largest summand.
@@ -83,7 +83,7 @@ class HeadSummary:
         adds = "adds most to" if self.most else "adds to"
         return (
             f"layer {self.layer} head {self.head}: looks {self.looks_at} · {adds} "
-            f"{quoted(self.character)} ({signed_number(self.adds)})"
+            f"{quoted_label(self.character)} ({signed_number(self.adds)})"
         )
 
     @property

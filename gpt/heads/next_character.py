@@ -27,7 +27,7 @@ from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import NAMED, counted, in_line, label, quoted
+from gpt.words import NAMED, label, pluralize, quoted_label, text_with_labels
 
 END = 40  # characters at the end of a text that a title quotes
 SHOWN = 8  # characters in the short form
@@ -117,7 +117,7 @@ class NextCharacter(Arrays, Result):
                 row["after"] = f"removed by {_option(row['removed_by'])}"
         if (others := self.order[len(rows) :]).size:
             row = {
-                "character": counted(others.size, "other"),
+                "character": pluralize(others.size, "other"),
                 "expected": float(self.expected[others].sum()),
                 "after": short_number(float(self.filtered[others].sum()), 3),
             }
@@ -158,7 +158,7 @@ class NextCharacter(Arrays, Result):
 
 def quoted_end(text: str) -> str:
     """Returns the end of a text for a title: after “…the end of the text”."""
-    return f"after “{'…' if len(text) > END else ''}{in_line(text[-END:])}”"
+    return f"after “{'…' if len(text) > END else ''}{text_with_labels(text[-END:])}”"
 
 
 def predict_next(
@@ -248,7 +248,7 @@ class Why(Arrays, Result):
     def title(self) -> str:
         """The next character, and the part that adds most to its logit."""
         pairs = zip(self.characters, self.probabilities.tolist(), strict=True)
-        chances = [f"{quoted(name)} ({short_number(chance)})" for name, chance in pairs]
+        chances = [f"{quoted_label(name)} ({short_number(chance)})" for name, chance in pairs]
         comes = " comes" if self.probabilities[0] >= LIKELY else ","
         begin = f"{quoted_end(self.text)}{comes} {' rather than '.join(chances)}"
         sign = -1 if len(self.characters) == 2 and self.logit < 0 else 1
@@ -266,10 +266,10 @@ class Why(Arrays, Result):
         """Returns rows: the parts with the largest values, the others together, and the sum."""
         ranking = np.argsort(-np.abs(self.values), kind="stable").tolist()
         listed = ranking if all else ranking[:PARTS]
-        logits = " − ".join(f"logit of {quoted(character)}" for character in self.characters)
+        logits = " − ".join(f"logit of {quoted_label(character)}" for character in self.characters)
         lines = [(part_name(self.parts[n]), self.values[n], self._reads(n, all)) for n in listed]
         if others := ranking[len(listed) :]:
-            lines.append((counted(len(others), "other part"), self.values[others].sum(), ""))
+            lines.append((pluralize(len(others), "other part"), self.values[others].sum(), ""))
         lines.append(("sum", self.values.sum(), f"{logits}, in nats"))
         return [{"part": part, "adds": float(adds), "reads": reads} for part, adds, reads in lines]
 
@@ -322,7 +322,7 @@ class Why(Arrays, Result):
         if not all:
             return self._described(order[0])
         items = [
-            f"{place} {quoted(self.text[place])} {signed_number(values[place], 3)}"
+            f"{place} {quoted_label(self.text[place])} {signed_number(values[place], 3)}"
             for place in order[:MOST_SOURCES]
         ]
         if others := order[MOST_SOURCES:]:
@@ -332,12 +332,12 @@ class Why(Arrays, Result):
     def _described(self, place: int) -> str:
         """Says in words which character a head reads."""
         text, last = self.text, len(self.text) - 1
-        name = quoted(text[place])
+        name = quoted_label(text[place])
         if place == last:
             return f"the last character, {name}"
         if place and text[place - 1] == text[last]:
-            return f"the {name} after an earlier {quoted(text[last])}"
-        return f"the {name} {counted(last - place, 'character')} before"
+            return f"the {name} after an earlier {quoted_label(text[last])}"
+        return f"the {name} {pluralize(last - place, 'character')} before"
 
 
 def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) -> Why:

@@ -39,7 +39,7 @@ from gpt.reading.score import surprisals, windows_at_once
 from gpt.show.result import Arrays, Column, Result, format_of_path, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import pluralize
 
 MOST_SHOWN = 14  # heads in the short form
 SHORTEST = 3  # characters in a text: a query with two keys, and the next character
@@ -104,7 +104,7 @@ class Survey(Arrays, Result):
     @property
     def measured_text(self) -> str:
         """The measured text, and how much of it was measured."""
-        return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
+        return f"{pluralize(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
     def ranking(self) -> list[tuple[int, int]]:
         """Returns (layer, head) of all heads, the most important ones first. With ablation, the
@@ -186,7 +186,7 @@ class Survey(Arrays, Result):
 
     def sentence(self, all: bool = False) -> str:
         layer, head = self.ranking()[0]
-        parts = [f"{counted(self.windows, 'window')} of {self.text}"]
+        parts = [f"{pluralize(self.windows, 'window')} of {self.text}"]
         if "ablation" in self.to_numpy():
             parts.append("loss in nats")
         if any(map(self._began, self.ranking())):

@@ -74,7 +74,7 @@ def live_page(
             f"the model is too large for a page: {parameters:,} parameters need more than "
             f"{LIMIT / 1e6:.0f} MB; write an SVG, PNG or NPZ file, as in: gptx attn -o heads.svg"
         )
-    names = model.recorded.corpus.names if model.recorded else []
+    names = model.manifest_or_none.corpus.names if model.manifest_or_none else []
     about = f"The model {stored.name}"
     if names:
         about += f" was trained on {', '.join(names[:2])}"

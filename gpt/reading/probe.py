@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.devices import reason_of, report_failure
+from gpt.devices import error_summary, log_cpu_fallback
 from gpt.errors import CheckpointError, GptxError
 from gpt.reading.gpt import Array, Hook, Reader, no_hook
 from gpt.reading.sampler import Decoder
@@ -95,7 +95,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a driver, a kernel or torch may raise anything
-        raise GptxError(f"the GPU failed ({reason_of(error)}); use `device='cpu'`") from error
+        raise GptxError(f"the GPU failed ({error_summary(error)}); use `device='cpu'`") from error
 
 
 class DeviceReader(Reader):
@@ -144,7 +144,7 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
             if not error <= allowed:
                 raise ArithmeticError(f"its logits differ from the checkpoint's by {error:.1e}")
     except Exception as error:  # a driver, a kernel or torch may raise anything
-        report_failure("the GPU", error)
+        log_cpu_fallback("the GPU", error)
         return reader
     return DeviceReader(reader, device)
 

@@ -23,7 +23,7 @@ from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Reader
 from gpt.show.result import Arrays, Passage, Result
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import bits, counted
+from gpt.words import nats_to_bits, pluralize
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed at once, which fit a CPU's cache
 FULL_COLOUR = 10  # bits of surprisal that get the strongest colour
@@ -99,7 +99,7 @@ class Surprisals(Arrays):
             "position": self.positions.tolist(),
             "character": list(self.text[1:]),
             "nats": self.nats.tolist(),
-            "bits": bits(self.nats).tolist(),
+            "bits": nats_to_bits(self.nats).tolist(),
             "expected_character": [self.characters[token] for token in self.likeliest],
             "expected_id": self.likeliest.tolist(),
             "probability": self.chances.tolist(),
@@ -123,7 +123,7 @@ class Evaluation(Score, Result):
 
     @property
     def title(self) -> str:
-        return f"{self.name} · {counted(self.characters, 'character')}"
+        return f"{self.name} · {pluralize(self.characters, 'character')}"
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
         facts = {
@@ -145,7 +145,7 @@ class Evaluation(Score, Result):
     def passage(self) -> Passage | None:
         if self.surprisals is None:
             return None
-        shades = bits(self.surprisals.nats) / FULL_COLOUR
+        shades = nats_to_bits(self.surprisals.nats) / FULL_COLOUR
         meaning = "bits of surprisal as colours or digits (9: 9 or more)"
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 

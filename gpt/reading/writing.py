@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted, cut, label, to_json
+from gpt.words import cut, label, pluralize, to_json
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -179,11 +179,11 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
     """
     from gpt.corpus.corpus import splits_of_run
 
-    separator = model.separator
+    separator = model.item_separator
     if not separator:
         raise TextError("`new`: this run has learned no list of items; train one with `items`")
     old_items = {""}
-    for ids in splits_of_run(model.name, model.recorded, data, "`new`"):
+    for ids in splits_of_run(model.name, model.manifest_or_none, data, "`new`"):
         old_items |= {*model.vocabulary.decode(ids).split(separator)}
     left, seed, rounds = config.n, config.seed or 0, 0
     config = replace(config, n=min(config.n, AT_ONCE), keep_stop=False)
@@ -205,7 +205,7 @@ def item_lines(model: TrainedGPT, config: SampleConfig, data: Path, as_json: boo
     """Yields new items, each with its separator, or as a JSON record. See new_items."""
     for number, item in enumerate(new_items(model, config, data)):
         record = {"schema": SCHEMA, "sample": number, "text": item, "seed": config.seed}
-        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.separator
+        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.item_separator
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Novelty:
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
         copied = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
-        times = "" if copy.times == 1 else f", and {counted(copy.times - 1, 'more time')}"
+        times = "" if copy.times == 1 else f", and {pluralize(copy.times - 1, 'more time')}"
         return (
             f"the longest copied passage has {len(copy):,} of {self.characters:,} characters: "
             f"“{cut(copied, LONGEST)}”, at character {copy.at:,} of the training text{times}"

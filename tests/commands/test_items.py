@@ -69,9 +69,9 @@ def test_known_items_parts_of_items_and_repeated_ones_are_left_out(
         stopped = ("\n", None, "\n", "\n", "\n")
 
     model: Any = SimpleNamespace(
-        separator="\n",
+        item_separator="\n",
         name="list",
-        recorded=None,
+        manifest_or_none=None,
         vocabulary=SimpleNamespace(decode=str),
         stream=lambda *_, **__: Samples(
             [["ann", "cut", "bo", "bob", "dora"], ["", "", "b", "", ""]]

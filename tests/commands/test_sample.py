@@ -172,7 +172,7 @@ def test_requested_device_that_torch_cannot_use_is_refused(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], home: Path
 ) -> None:
     before = sorted((home / "checkpoints").iterdir())
-    for device, module in (("cuda", "cuda_devices"), ("mps", "has_mps")):
+    for device, module in (("cuda", "cuda_device_count"), ("mps", "has_mps")):
         monkeypatch.setattr(f"gpt.devices.{module}", lambda: True)
         answer = gptx(*command, "--device", device)
         assert (answer.code, answer.out) == (2, "")

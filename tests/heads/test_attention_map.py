@@ -76,8 +76,8 @@ def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> Non
     assert list(checks) == [SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32]
     assert failed(attention) == []
     assert checks[DIAGONAL].error == checks[DIAGONAL].bound == 0.0
-    assert checks[PROBE].error == trained.proof.error > 0
-    assert checks[FLOAT32].error == trained.rounding.error > checks[PROBE].error
+    assert checks[PROBE].error == trained.probe_check.error > 0
+    assert checks[FLOAT32].error == trained.float32_check.error > checks[PROBE].error
     assert [check.name for check in checks.values() if not check.detail] == [SUM, FLOAT64]
     assert (attention.text, len(attention.ids)) == (text, len(text))
 

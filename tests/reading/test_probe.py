@@ -75,8 +75,8 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
     path = tmp_path / "model.safetensors"
     path.write_bytes(model_bytes(model, LETTERS, TEXT, 1, prove_tensors))
     trained = TrainedGPT(read_model(path))
-    assert trained.proof.passed
-    assert trained.rounding.passed
+    assert trained.probe_check.passed
+    assert trained.float32_check.passed
     checks = *trained.attn(TEXT[:12]).list_checks(), *trained.why(TEXT[:12]).checks
     assert [check.name for check in checks if not check.passed] == []
 
