@@ -34,7 +34,7 @@ from gpt.show.result import (
 )
 from gpt.storage import files
 from gpt.vocabulary import Ids
-from gpt.words import layers_and_heads, pluralize
+from gpt.words import layers_and_heads, pluralize, text_with_labels
 
 if TYPE_CHECKING:
     from gpt.heads.contributions import HeadSummary

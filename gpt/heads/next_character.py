@@ -27,7 +27,7 @@ from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import NAMED, label, pluralize, quoted_label
+from gpt.words import NAMED, label, pluralize, quoted_label, text_with_labels
 
 END = 40  # characters at the end of a text that a title quotes
 SHOWN = 8  # characters in the short form

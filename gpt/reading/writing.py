@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import cut, label, to_json
+from gpt.words import cut, label, pluralize, to_json
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
