@@ -13,7 +13,7 @@ import { foldedNote, unitsOf } from "../gpt/page/assets/fold.js";
 
 export { beforeAll, draw, probabilities } from "../gpt/page/assets/model/sampler.js";
 
-/** @import { Ask, Config, StoredModel } from "../gpt/page/assets/model/protocol.js" */
+/** @import { Question, Config, StoredModel } from "../gpt/page/assets/model/protocol.js" */
 
 /** @type {Analysis[]} */
 const models = [];
@@ -39,9 +39,9 @@ export function logits(model, texts) {
   return Float32Array.from(reading.ids.flatMap((_, at) => [...reading.logits(at)]));
 }
 
-/** @param {number} model @param {Ask} ask */
-export function answer(model, ask) {
-  return models[model].answer(ask);
+/** @param {number} model @param {Question} question */
+export function answer(model, question) {
+  return models[model].answer(question);
 }
 
 /** Numbers that are kept of a text. @param {number} model @param {number[]} ids */

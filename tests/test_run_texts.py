@@ -20,7 +20,7 @@ def test_without_a_text_python_and_the_command_line_agree(
     gptx: Gptx, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = gpt.load(home / "checkpoints")
-    text = run.stored.example()
+    text = run.stored.example_text()
 
     def told(answer: Any) -> str:
         assert answer.code == 0, answer.err

@@ -339,7 +339,7 @@ def read_corpus(
     progress: Progress = no_progress,
 ) -> Corpus:
     """Finds and encodes the texts, and the validation text that `config` names."""
-    files.sweep(data)
+    files.delete_abandoned(data)
     sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()
     try:

@@ -52,7 +52,7 @@ def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
     folder `data`.
     """
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
-    if digest in {learned.digest for learned in manifest.texts(run)}:
+    if digest in {learned.digest for learned in manifest.trained_texts(run)}:
         return 1.0
     learned = list[tuple[Vocabulary, Ids]]()
     for parent in manifest.parent.texts if manifest.parent else ():

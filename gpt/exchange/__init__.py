@@ -1,1 +1,1 @@
-"""Models from other programs, and for other programs."""
+"""Imports models from other programs, and exports models for other programs."""

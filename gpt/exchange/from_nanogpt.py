@@ -1,7 +1,8 @@
-"""Makes a run from a character model of nanoGPT: ckpt.pt of its train.py, meta.pkl of prepare.py.
+"""Makes a run from a character-level model of nanoGPT, whose train.py writes ckpt.pt and whose
+prepare.py writes meta.pkl.
 
-No code of these files runs. The run has one checkpoint without an optimizer state, so it cannot be
-resumed.
+gptx runs no code that these files contain. The new run has one checkpoint without an optimizer
+state, so it cannot be resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.corpus.corpus import read_corpus
 from gpt.corpus.sources import Texts
 from gpt.errors import ForeignModelError, TextError
-from gpt.exchange.to_transformers import their_modules
+from gpt.exchange.to_transformers import transformers_names
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -37,8 +38,8 @@ from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 
-META_BYTES = 2**20  # nanoGPT's meta.pkl has about 20 bytes a character
-#: Instructions of a pickle of dicts, texts and whole numbers, as protocols 2 to 5 write them.
+META_BYTES = 2**20  # the most bytes of a meta.pkl; it has about 20 bytes for every character
+#: The pickle instructions that protocols 2 to 5 need for dicts, texts and whole numbers.
 PLAIN = set(
     "PROTO FRAME MARK STOP EMPTY_DICT SETITEM SETITEMS BININT BININT1 BININT2 BINUNICODE "
     "SHORT_BINUNICODE BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET".split()
@@ -56,15 +57,15 @@ def import_nanogpt(
 ) -> Checkpoint:
     """Saves the model of a ckpt.pt as a new run.
 
-    meta: the path of its meta.pkl; None: beside it, or where nanoGPT puts it. corpus: the text that
-    the model was trained on, whose last tenth nanoGPT, too, validates on; None: not known. data:
-    the folder for the encoded text. Raises ForeignModelError, which names what is missing or wrong;
-    ConfigError if the run's name is taken; TextError, StorageError; NumericsError if numpy and
-    torch compute different logits.
+    meta: the path of meta.pkl; None: in the folder of ckpt.pt, otherwise where nanoGPT puts it.
+    corpus: the text that the model was trained on; None: not known. Its last tenth becomes the
+    validation split, as in nanoGPT. data: the folder for the encoded text. Raises ForeignModelError
+    if a file is missing or wrong, ConfigError if the run's name is taken, TextError, StorageError,
+    and NumericsError if numpy and torch compute different logits.
     """
     checkpoint = read_checkpoint(path)
-    about = checkpoint.get("config")
-    dataset = about.get("dataset") if isinstance(about, dict) else None
+    settings = checkpoint.get("config")
+    dataset = settings.get("dataset") if isinstance(settings, dict) else None
     if not isinstance(dataset, str):
         dataset = ""
     usual = path.resolve().parent.parent / "data" / dataset / "meta.pkl"
@@ -73,7 +74,7 @@ def import_nanogpt(
     vocabulary = Vocabulary("".join(sorted(ids)))
     with _refusals(path):
         rows = [ids[character] for character in vocabulary.characters]
-        config, tensors = fit(checkpoint, rows, path.stat().st_size)
+        config, tensors = convert_checkpoint(checkpoint, rows, path.stat().st_size)
         step = checkpoint["iter_num"]
         train = TrainConfig(steps=step or 1)
     if corpus:
@@ -85,7 +86,7 @@ def import_nanogpt(
         excerpt, predicted = vocabulary.decode(validation[:EXCERPT_LENGTH]), len(validation) - 1
         identity = text.identity
     else:
-        excerpt, predicted = written(config, tensors, vocabulary), 0
+        excerpt, predicted = generate_excerpt(config, tensors, vocabulary), 0
         identity = CorpusId(digest="", characters=0, sources=())
     model = GPT(config)
     model.load_parameters(tensors)
@@ -109,7 +110,7 @@ def import_nanogpt(
 
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
-    """Turns the error of a file that cannot be read into one line of ForeignModelError."""
+    """Turns errors of the block, which reads the file `path`, into ForeignModelError."""
     try:
         yield
     except OSError as error:
@@ -120,20 +121,20 @@ def _refusals(path: Path) -> Iterator[None]:
 
 
 def read_checkpoint(path: Path) -> dict[Any, Any]:
-    """The dict that train.py has saved: tensors, dicts, lists, texts, numbers.
+    """The dict that train.py saved: tensors, dicts, lists, texts and numbers.
 
-    torch compares no checksum of the archive. Its messages advise weights_only=False, so they
-    stay hidden. Raises ForeignModelError.
+    This function compares the archive's checksums, because torch.load does not. It hides torch's
+    messages, because they advise the unsafe weights_only=False. Raises ForeignModelError.
     """
     with _refusals(path):
         check_regular(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():
-                    raise ValueError("torch.save compresses nothing, and its checksums are right")
+                    raise ValueError("the archive is compressed, or has a wrong checksum")
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
             if not isinstance(checkpoint, dict):
-                raise ValueError("train.py saves a dict")
+                raise ValueError("its value is not a dict")
             return checkpoint
         except OSError:
             raise
@@ -145,13 +146,13 @@ def read_checkpoint(path: Path) -> dict[Any, Any]:
 
 
 def read_meta(path: Path) -> dict[str, int]:
-    """The id of each character in meta.pkl. Raises ForeignModelError."""
+    """The ids of the characters in meta.pkl: character -> id. Raises ForeignModelError."""
     with _refusals(path):
         if not os.path.isfile(path):
             raise OSError("it is missing; --meta gives the path of the model's characters")
         with open(path, "rb") as file:
-            meta = plain_value(file.read(META_BYTES + 1))
-        ids, characters = dict_of(meta, "stoi"), dict_of(meta, "itos")
+            meta = unpickle_plain(file.read(META_BYTES + 1))
+        ids, characters = require_dict(meta, "stoi"), require_dict(meta, "itos")
         for token in characters.values():
             if not isinstance(token, str) or len(token) != 1 or "\ud800" <= token <= "\udfff":
                 reason = "is not a character; gptx is character-level"
@@ -162,17 +163,19 @@ def read_meta(path: Path) -> dict[str, int]:
         return ids
 
 
-def plain_value(data: bytes) -> Any:
-    """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for any other.
+def unpickle_plain(data: bytes) -> Any:
+    """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for other pickles.
 
-    Other instructions are refused before one runs: hashing a tuple of shared tuples may never end.
+    It checks all instructions before the first one runs. Some are safe but may never end: those
+    that hash nested tuples, for example.
     """
     if len(data) > META_BYTES:
         raise ValueError(f"it has more than {META_BYTES:,} bytes")
     try:
         for instruction, argument, _ in pickletools.genops(data):
+            # With a large argument, LONG_BINPUT makes a memo table that fills the memory.
             large = instruction.name == "LONG_BINPUT" and int(argument or 0) > len(data)
-            if large or instruction.name not in PLAIN:  # large: a table with so many places
+            if large or instruction.name not in PLAIN:
                 raise ValueError(f"it has the instruction {instruction.name}")
         return Unpickler(BytesIO(data)).load()
     except Exception as error:  # damaged data can raise almost any exception
@@ -180,34 +183,35 @@ def plain_value(data: bytes) -> Any:
 
 
 class Unpickler(pickle.Unpickler):
-    """Knows no class and no function."""
+    """Raises UnpicklingError for every class and function in a pickle."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it would call {module}.{name}")
 
 
-def dict_of(table: Any, name: str) -> dict[Any, Any]:
-    """The dict with this name in a table. Raises ValueError if it is missing or empty."""
+def require_dict(table: Any, name: str) -> dict[Any, Any]:
+    """The dict `table[name]`. Raises ValueError if it is missing, empty or not a dict."""
     value = table.get(name) if isinstance(table, dict) else None
     if not isinstance(value, dict) or not value:
         raise ValueError(f"it has no dict '{name}'")
     return value
 
 
-def fit(
+def convert_checkpoint(
     checkpoint: dict[Any, Any], rows: list[int], size: int
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The config and the parameters of gptx. rows: the id of each character in code point order.
-    size: bytes of the file, which bound the memory.
+    """Converts a checkpoint of nanoGPT into the config and the parameters of gptx.
 
-    Raises KeyError or ValueError for a size, a name, a shape or a number that no such model has.
+    rows: nanoGPT's ids of the characters, in the order of gptx's ids. size: the file's bytes, which
+    limit the memory for tensors. Raises KeyError or ValueError if an option is missing, or if a
+    tensor is missing, unknown, or has another shape or numbers that are not finite.
     """
-    arguments, state = dict_of(checkpoint, "model_args"), dict[str, Tensor]()
-    for name, tensor in dict_of(checkpoint, "model").items():
-        known = isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.is_cpu
-        if not isinstance(name, str) or not known or tensor.dtype != torch.float32:
+    arguments, state = require_dict(checkpoint, "model_args"), dict[str, Tensor]()
+    for name, tensor in require_dict(checkpoint, "model").items():
+        plain = isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.is_cpu
+        if not isinstance(name, str) or not plain or tensor.dtype != torch.float32:
             raise ValueError(f"{short_repr(name)} is not the name of a float32 tensor")
-        if not name.endswith(".attn.bias"):  # the causal mask, which older releases of torch store
+        if not name.endswith(".attn.bias"):  # the causal mask, saved without flash attention
             state[name.removeprefix("_orig_mod.")] = tensor
     if sum(tensor.nbytes for tensor in state.values()) > 2 * size:
         raise ValueError("its tensors claim more numbers than the file has")
@@ -227,7 +231,7 @@ def fit(
         position="learned",
         activation="gelu_erf",
     )
-    modules, tensors = their_modules(config), {}
+    modules, tensors = transformers_names(config), {}
     for ours, shape in config.shapes().items():
         module, _, kind = ours.rpartition(".")
         theirs = f"{modules[module]}.{kind}"
@@ -240,9 +244,11 @@ def fit(
     return config, tensors
 
 
-def written(config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary) -> str:
-    """A text that the model writes; it stands in for an unknown validation split."""
+def generate_excerpt(
+    config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary
+) -> str:
+    """A text that the model writes, for the excerpt of a model without a validation split."""
     reader = Reader(config, {name: tensor.numpy() for name, tensor in tensors.items()})
     settings = SampleConfig(length=EXCERPT_LENGTH, seed=1)
     samples = Samples(nullcontext(CachedDecoder(reader)), vocabulary, "", settings)
-    return "".join(gained for (gained,) in samples)
+    return "".join(piece for (piece,) in samples)

@@ -1,8 +1,8 @@
-"""Writes a model as a folder that the library transformers opens: `gptx export` and `gpt.export`.
+"""Exports a model as a folder that the library transformers opens: `gptx export`, `gpt.export`.
 
-gptx writes the files itself, without that library and without torch. It knows the two architectures
-that compute what a GPT of gptx computes. An export holds the model's own numbers: some rows are
-reordered, and missing biases become zeros.
+gptx writes the files without transformers and without torch. A model of gptx becomes a GPT-2 or, if
+it has rotary positions, a GPT-NeoX. The exported parameters equal those of the model, but some rows
+have another order, and missing biases are zeros.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gpt.storage.run import MODEL
 from gpt.vocabulary import Vocabulary
 
 CARD = "README.md"
-TAG = "\n- gptx\n"  # a line of the card's front matter
+TAG = "\n- gptx\n"  # the line of an export's README.md that names gptx
 COUNTS = "the export has the GPT alone, without its counts of n-grams; `gptx eval` says its loss"
 ROTARY_BASE = 10_000.0
-#: No character begins, ends or pads a text; the architectures' defaults would be other ids.
+#: No character begins, ends or pads a text. Without these entries, transformers would assume ids.
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-#: Activation -> its name in transformers.
+#: The activation functions' names in gptx -> in transformers.
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "relu": "relu", "relu2": "relu2"}
-#: A module -> its names in GPT-2 and in GPT-NeoX.
+#: The name of a module outside the layers in gptx -> its names in GPT-2 and in GPT-NeoX.
 OUTSIDE = {
     "token_embedding": ("transformer.wte", "gpt_neox.embed_in"),
     "position": ("transformer.wpe", ""),  # GPT-NeoX has rotary positions
@@ -52,8 +52,8 @@ LAYER = ("transformer.h.{}", "gpt_neox.layers.{}")
 WITHOUT_BIAS = ("token_embedding", "position", "lm_head")
 
 
-def their_modules(config: ModelConfig) -> dict[str, str]:
-    """Every module that a model may have -> its name in transformers."""
+def transformers_names(config: ModelConfig) -> dict[str, str]:
+    """The modules' names in gptx -> in transformers, for every module that this model may have."""
     column = 0 if config.position == "learned" else 1
     modules = {ours: theirs[column] for ours, theirs in OUTSIDE.items()}
     for layer in range(config.n_layer):
@@ -63,9 +63,9 @@ def their_modules(config: ModelConfig) -> dict[str, str]:
 
 
 def exported_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Name in transformers -> numbers. tensors: the model's."""
+    """Converts the model's tensors into those of transformers: name -> array."""
     exported = {}
-    for ours, theirs in their_modules(config).items():
+    for ours, theirs in transformers_names(config).items():
         weight = tensors.get(f"{ours}.weight")
         if weight is None:  # tied output weights are the token embedding
             continue
@@ -82,9 +82,9 @@ def exported_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[
 
 
 def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
-    """(3C,) the rows of qkv in the order of GPT-NeoX: query, key and value alternate between heads.
+    """(3·n_embd,) the rows of qkv in the order of GPT-NeoX: query, key and value head by head.
 
-    gptx rotates coordinates 2d and 2d + 1 of a head together, transformers d and d + D/2.
+    gptx rotates coordinates 2d and 2d + 1 of a head together, transformers d and d + head_size / 2.
     """
     heads, size = config.n_head, config.head_size
     rows = np.arange(3 * config.n_embd).reshape(3, heads, size)
@@ -93,7 +93,7 @@ def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
 
 
 def config_json(config: ModelConfig) -> dict[str, Any]:
-    """The content of config.json. Raises ConfigError if no architecture computes this model."""
+    """The content of config.json. Raises ConfigError if transformers cannot compute this model."""
     if config.position not in ("learned", "rotary") or not config.feed_forward:
         raise ConfigError(
             "export: transformers opens models with learned or rotary positions and feed-forward "
@@ -134,7 +134,7 @@ def config_json(config: ModelConfig) -> dict[str, Any]:
         "attention_dropout": config.attention_dropout,
         "hidden_dropout": config.dropout,
         "use_parallel_residual": False,
-        # Releases before 5 read the first two of these, later ones the last.
+        # transformers before release 5 reads the first two entries, later releases the third.
         "rotary_pct": 1.0,
         "rotary_emb_base": ROTARY_BASE,
         "rope_parameters": {
@@ -146,7 +146,7 @@ def config_json(config: ModelConfig) -> dict[str, Any]:
 
 
 def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """The content of tokenizer.json: each character is a token with the id that it has in gptx."""
+    """The content of tokenizer.json. Every character is a token, with its id in gptx."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -164,17 +164,17 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
         "model": {
             "type": "WordLevel",
             "vocab": {character: number for number, character in enumerate(vocabulary.characters)},
-            # No token has this text of several characters. So a character that the model does not
-            # know is an error, as in gptx, and is not left out silently.
+            # No token has this text, so a character that the model does not know is an error, as in
+            # gptx. Without this entry, transformers would leave out such characters.
             "unk_token": "<unknown>",
         },
     }
 
 
 def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
-    """README.md, whose front matter the Hugging Face Hub reads. settings: of config.json."""
+    """The text of README.md, which the Hugging Face Hub reads. settings: config.json's content."""
     template = Path(__file__).with_name("card.md").read_text("utf-8")
-    config, prompt = model.config, model.stored.example()
+    config, prompt = model.config, model.stored.example_text()
     return template.format(
         kind=settings["model_type"],
         architecture=settings["architectures"][0],
@@ -189,8 +189,10 @@ def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote. path: the folder; architecture: the class in transformers; files: name
-    -> bytes. note: what the export leaves out of a model that counts; "" for other models.
+    """The folder that an export wrote.
+
+    architecture: the name of the class in transformers. files: file name -> size in bytes. note:
+    what the export left out of a model that counts n-grams; "" for other models.
     """
 
     path: Path
@@ -202,9 +204,10 @@ class Exported:
 def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Exported:
     """Writes the model into a folder that `transformers` opens.
 
-    force: replace an earlier export; other files in its folder stay. Raises ConfigError for a model
-    that no architecture of transformers computes, and for a folder with files (with force: that is
-    no earlier export); StorageError.
+    force: replace the files of an earlier export; other files in the folder stay.
+
+    Raises ConfigError if transformers cannot compute the model, or if the folder has files (with
+    `force`: unless it has an earlier export). Raises StorageError.
     """
     import safetensors.numpy
 
@@ -246,8 +249,8 @@ def _json(values: Mapping[str, Any]) -> bytes:
 
 
 def _check_place(path: Path, names: list[str], force: bool) -> None:
-    """Raises ConfigError for a folder with files, unless `force` is given and it is an earlier
-    export, which has all `names`. OSError.
+    """Raises ConfigError if `path` is a folder with files, unless `force` is true and it has an
+    earlier export. names: the files of an export. Raises OSError.
     """
     if not path.is_dir() or not any(path.iterdir()):
         return

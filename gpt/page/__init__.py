@@ -1,1 +1,1 @@
-"""The self-contained HTML page."""
+"""Makes the HTML page of a model."""

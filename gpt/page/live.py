@@ -1,8 +1,9 @@
-"""The page of a model: one HTML file that contains the model itself, with style and scripts, and a
-policy that permits no others and no network address. assets/model/protocol.js describes its data.
+"""Makes the page of `gptx live`: one HTML file with the model, the style and the scripts. Its
+content policy permits no other script or style, and no network access. assets/model/protocol.js
+describes its data.
 
-The page computes the logits of a probe, and shows no numbers if it gets others. These logits belong
-to the weights as the file stores them, float32 or float16.
+The file has texts with their logits. The page computes these logits again, and shows no numbers if
+its own differ. The logits are those of the weights in the file, which are float32 or float16.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 Bits = Literal[16, 32]
-LOGITS = 8  # logits stored for each position
-LONGEST = 32  # characters of a random text that the page checks
-FEWEST, MOST = 2, 8  # number of these texts; more than FEWEST if the model's probe lacks characters
-WINDOWS = 32  # of a text, whose mean outputs replace those of heads
+LOGITS = 8  # logits that the page stores for every position of a probe's text
+LONGEST = 32  # the most characters of a random text of the probe
+FEWEST, MOST = 2, 8  # random texts; more than FEWEST if the model's own probe lacks characters
+WINDOWS = 32  # windows over which a head's mean output is measured
 SCHEMA = 1
-EXACT = 8_000_000  # bytes of a file with float32 weights
-LIMIT = 24_000_000  # bytes of the weights of any model, before they become text
-EXAMPLE = 24  # characters of a text that nobody gave
-LENGTH = 8  # of a word of `repeats` that is easy to read
+EXACT = 8_000_000  # the most bytes of a page with float32 weights
+LIMIT = 24_000_000  # the most bytes of the weights, before base64
+EXAMPLE = 24  # characters of the text on the page if the user gives none
+LENGTH = 8  # characters of the word that the page of a `repeats` model prefers
 STORED = {
     32: "The weights in this file are float32, as trained.",
     16: "The weights in this file are rounded to float16, so its numbers differ slightly from "
@@ -59,21 +60,21 @@ STORED = {
 def live_page(
     model: TrainedGPT, text: str | None = None, layer: int | None = None, head: int | None = None
 ) -> str:
-    """The page of a model, as HTML; its weights are float32 if it then has at most EXACT bytes,
-    else float16.
+    """The HTML page of a model. Its weights are float32 in a page of at most EXACT bytes, otherwise
+    float16.
 
-    text: what it opens with; None: a line of the validation split. layer, head: the head that it
-    opens with; None: the one that adds most to the logit of the likeliest next character. Raises
-    TextError for a text with unknown characters, ConfigError for a model that is too large.
+    text: the text that the page opens with; None: a line of the validation split. layer, head: the
+    head that it opens with; None: the head that adds most to the logit of the likeliest character.
+    Raises TextError for a text with unknown characters, ConfigError for a too large model.
     """
     stored, vocabulary = model.stored, model.vocabulary
-    bits, parameters = smallest_bits(stored), model.config.parameters()
+    bits, parameters = bits_of_weights(stored), model.config.parameters()
     if bits // 8 * parameters > LIMIT:
         raise ConfigError(
             f"the model is too large for a page: {parameters:,} parameters need more than "
-            f"{LIMIT / 1e6:.0f} MB; write SVG, PNG or NPZ, such as: gptx attn -o heads.svg"
+            f"{LIMIT / 1e6:.0f} MB; write an SVG, PNG or NPZ file, as in: gptx attn -o heads.svg"
         )
-    names = model.recorded.corpus.names if model.recorded else []
+    names = model.manifest_or_none.corpus.names if model.manifest_or_none else []
     about = f"The model {stored.name}"
     if names:
         about += f" was trained on {', '.join(names[:2])}"
@@ -82,7 +83,7 @@ def live_page(
     elif names == ["repeats"]:
         text = _repeated_word(stored.excerpt)
     else:
-        text = stored.example(EXAMPLE)
+        text = stored.example_text(EXAMPLE)
     ids = vocabulary.encode(stored.excerpt)
     survey = model.heads(ids, name=model.excerpt_name, ablate=None)
     data = {
@@ -96,7 +97,7 @@ def live_page(
         "start": None if layer is None or head is None else {"layer": layer, "head": head},
         "vocabulary": [*vocabulary.characters],
         "folds": vocabulary.folds,
-        "measured": escape(f"{survey.measured} · {RULE}"),
+        "measured": escape(f"{survey.measured_text} · {RULE}"),
         "measures": [_measure(measure) for measure in survey.measures],
         "kinds": survey.names,
     }
@@ -110,50 +111,52 @@ def live_page(
 
 
 def _measure(measure: Measure) -> dict[str, Any]:
-    """A measure of all heads; null where there is no number."""
+    """A measure of all heads for the page's JSON; NaN becomes null."""
     record = {name: getattr(measure, name) for name in ("name", "title", "explained")}
-    nothing = np.array(None)
     for name in ("values", "errors", "uniform"):
         numbers = np.asarray(getattr(measure, name))
-        record[name] = np.where(np.isnan(numbers), nothing, numbers.round(4)).tolist()
+        record[name] = np.where(np.isnan(numbers), np.array(None), numbers.round(4)).tolist()
     if measure.offsets is not None:
         record["offsets"] = measure.offsets.tolist()
     return record
 
 
 def _repeated_word(excerpt: str) -> str:
-    """A word of the corpus `repeats` and its repetition without the end, so that a head that copies
-    has something to do. excerpt: of the validation split.
+    """A word of the corpus `repeats`, followed by the same word without its last two characters, so
+    that the page shows a head that copies. excerpt: the start of the validation split.
     """
 
-    def unfit(word: str) -> tuple[bool, bool, int]:
-        """A letter that stands in the word twice has two letters after it."""
+    def unfitness(word: str) -> tuple[bool, bool, int]:
+        """Less is better. The letter before the last two should stand in the word only once:
+        otherwise a head cannot know which letter follows it.
+        """
         return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
 
     lines = excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
-    words = [line[: -(-len(line) // TIMES)] for line in lines]  # with the space after it, if any
-    word = min(words, key=unfit)
+    words = [
+        line[: -(-len(line) // TIMES)] for line in lines
+    ]  # with the space after the word, if any
+    word = min(words, key=unfitness)
     return word + word[:-2]
 
 
 def page_html(title: str, data: Mapping[str, Any]) -> str:
-    """The page with this data, which assets/model/protocol.js describes."""
-    # A single pass, so that inserted text is not searched for placeholders.
+    """The page's HTML. data: a PageData of assets/model/protocol.js."""
+    # One call replaces all placeholders, so that none in inserted text is replaced.
     parts = {**_fixed_parts(), "title": html.escape(title), "payload": to_json(data)}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII that HTML cannot mistake for markup: without <, > and &, however deeply
-    nested.
-    """
-    written = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    """JSON in ASCII without the characters <, > and &, so that HTML cannot take it for markup."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def join_scripts(script: str) -> str:
-    """Joins a module and all that it imports into one, without imports and the word export; so all
-    share one scope. Each module follows those that it imports.
+    """Joins a JavaScript module and all modules that it imports into one script with one scope.
+
+    The script has no imports and exports. A module stands after those that it imports.
     """
     names: list[str] = []
 
@@ -172,7 +175,7 @@ def join_scripts(script: str) -> str:
 
 @cache
 def _fixed_parts() -> dict[str, str]:
-    """The policy, which permits this script and this style by their hashes, and these two."""
+    """The style, the script, and the content policy, which permits only these two, by hash."""
     style = _read("page.css")
     worker = json.dumps(join_scripts("model/worker.js")).replace("</", r"<\/")
     script = f"globalThis.WORKER = {worker};\n{join_scripts('page.js')}"
@@ -193,14 +196,14 @@ def _digest(text: str) -> str:
 
 
 def config_record(config: ModelConfig) -> dict[str, Any]:
-    """The model's options, and the sizes that follow from them."""
+    """The model's options, and two sizes that follow from them."""
     derived = {name: getattr(config, name) for name in ("head_size", "ffn_hidden")}
     return asdict(config) | derived
 
 
 def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
-    """A model as the page reads it. ids: the text that gives the mean outputs of heads."""
-    tensors = rounded(stored.tensors, bits)
+    """A model for the page's JSON. ids: the text on which the heads' mean outputs are measured."""
+    tensors = round_tensors(stored.tensors, bits)
     reader = Reader(
         stored.config, {name: array.astype(np.float32) for name, array in tensors.items()}
     )
@@ -210,28 +213,28 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
         "config": config_record(stored.config),
         "manifest": [{"name": name, "shape": tensor.shape} for name, tensor in tensors.items()],
         "bits": bits,
-        "tensors": gzip_text(tensors),
+        "tensors": compress_tensors(tensors),
         "means": in_base64(means.astype("<f4")),
         "probe": probe_record(stored, reader),
     }
 
 
-def smallest_bits(stored: StoredModel) -> Bits:
-    """Bits of a number in the file: 16, unless one is too large for float16."""
+def bits_of_weights(stored: StoredModel) -> Bits:
+    """The bits of a stored weight: 16, unless a weight is too large for float16; then 32."""
     largest = max(float(np.abs(array).max()) for array in stored.tensors.values())
     return 16 if largest <= np.finfo(np.float16).max else 32
 
 
-def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
+def round_tensors(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
+    """Rounds tensors to float16 or float32."""
     return {name: array.astype(f"<f{bits // 8}") for name, array in tensors.items()}
 
 
-def gzip_text(tensors: Tensors) -> str:
-    """All numbers, one tensor after the other, as a gzip stream, whose checksum reveals
-    damage.
+def compress_tensors(tensors: Tensors) -> str:
+    """The tensors, one after the other, as a gzip stream in base64. Its checksum reveals damage.
 
-    All lowest bytes come first, then all second bytes, and so on. The highest bytes hold signs and
-    exponents, which are similar; so the stream is 7 to 8 % smaller (benchmarks/LOG.md).
+    The lowest bytes of all numbers come first, then all second bytes, and so on. The stream is then
+    7 to 8 % smaller, because the highest bytes (sign and exponent) are similar (benchmarks/LOG.md).
     """
     numbers = np.concatenate([array.ravel() for array in tensors.values()])
     planes = numbers.view(np.uint8).reshape(-1, numbers.itemsize).T
@@ -239,12 +242,11 @@ def gzip_text(tensors: Tensors) -> str:
 
 
 def probe_record(stored: StoredModel, reader: Reader) -> dict[str, Any]:
-    """Texts as ids, with K logits for each position. tolerance: by how much the page's logits may
-    differ from these. reader: of the weights in the file.
+    """Texts with logits, which the page computes again. reader: computes with the file's weights.
 
-    Position p has the logits of K characters, those with the ids p·K, p·K + 1, … modulo vocab_size.
-    The texts are the model's probe and random ones; together they have every character, unless the
-    vocabulary is very large.
+    The texts are those of the model's probe and random texts. Together they have every character,
+    unless the vocabulary is very large. Position p has the logits of K characters, whose ids are
+    p·K, p·K + 1, … modulo vocab_size. "tolerance" is the largest difference that the page allows.
     """
     exact = reader.in_float64()
     kept = min(LOGITS, stored.config.vocab_size)
@@ -260,7 +262,7 @@ def probe_record(stored: StoredModel, reader: Reader) -> dict[str, Any]:
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
-    """(R, T) ids: the characters that the probe lacks, in a random order, then random ones."""
+    """(R, T) ids: the characters that the model's probe lacks, shuffled; then random characters."""
     random, size = np.random.default_rng(6), stored.config.vocab_size
     length = min(stored.config.block_size, LONGEST)
     missing = random.permutation(np.setdiff1d(np.arange(size), stored.probe.ids))

@@ -1,1 +1,1 @@
-"""Shows results: in a terminal, in a notebook, as figures and for programs. Knows no result."""
+"""Draws results in terminals, notebooks and figures, and writes them for programs."""

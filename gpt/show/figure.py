@@ -1,6 +1,6 @@
-"""Figures for papers with matplotlib: matrices, bars and curves, as SVG, PDF or PNG.
+"""Draws figures for papers with matplotlib: matrices and bars, as SVG, PDF or PNG.
 
-The same figure gives the same bytes, whatever the user's settings of matplotlib are.
+The same values always give the same bytes, whatever the user's matplotlib settings are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from gpt.errors import ConfigError
 from gpt.show.result import Matrix, short_number
-from gpt.words import NAMED, PICTURES, SPACE, absent, label, legend, one_line
+from gpt.words import NAMED, PICTURES, SPACE, label, legend, missing_package, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 
 DPI = 300
 COLUMN, PAGE = 3.5, 7.0  # inches: the width of a column and of a page in a paper
-NUMBERS = 12  # a single matrix with at most so many rows and columns shows numbers
-LETTERS = 48  # a matrix with at most so many rows and columns has the characters as labels
-MOST = 100_000_000  # pixels; drawing a PNG of this size takes 0.4 GB
+NUMBERS = 12  # the most rows and columns of a single matrix that shows its numbers
+LETTERS = 48  # the most rows and columns of a matrix whose labels are characters
+MOST = 100_000_000  # the most pixels of a PNG, whose drawing then takes 0.4 GB
 INK, GREY, MASKED = "#202020", "#707070", "#d0d0d0"
-# Even steps of lightness on white paper. The lowest colour is not white, so that a small weight
-# differs from a masked one. Signed values have two hues: orange is negative, blue-green positive.
+# The colours have even steps of lightness on white paper. The lowest colour is not white, so that a
+# small weight looks different from a masked cell, which is white.
 RAMP = ("#f5f3d9", "#bcdfae", "#58b69b", "#1f8a96", "#28608f", "#31347a", "#1c103c")
+# Orange is for negative values, blue for positive ones.
 SIGNED = (
     *("#702a06", "#aa521c", "#e28e52", "#f8d0a0", "#f0f3ec"),
     *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
 )
 BARS = ("#1f8a96", "#e28e52")
-#: Tried for each character in this order; the first one comes with matplotlib.
+#: The fonts that matplotlib tries for a character, in this order. It brings the first one itself.
 FAMILIES = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans JP"),
     *("Hiragino Sans", "PingFang SC", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic"),
@@ -53,15 +54,16 @@ _SETTINGS: dict[str, Any] = {
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
     "svg.fonttype": "path",  # outlines: the picture does not depend on installed fonts
     "svg.hashsalt": "gptx",
-    "text.parse_math": False,  # shows a $ as it is
+    "text.parse_math": False,  # a $ is an ordinary character
 }
 
 
 def matrices_figure(
     matrices: Sequence[Matrix], title: str, across: int, form: str, ascii_only: bool = False
 ) -> bytes:
-    """Matrices side by side, `across` in a row, with one scale of colours. Raises ConfigError
-    without matplotlib, or if it is too large.
+    """Draws matrices side by side, `across` in a row, all with the same scale of colours.
+
+    Raises ConfigError if matplotlib is missing, or if the figure would be too large.
     """
     rows, columns = matrices[0].values.shape
     across = min(len(matrices), across if across > 1 else math.ceil(len(matrices) ** 0.5))
@@ -69,7 +71,7 @@ def matrices_figure(
     side = PAGE / across
     if len(matrices) == 1:
         side = float(np.interp(max(rows, columns), (4, 16, 64), (2.0, COLUMN - 0.5, PAGE)))
-    side = max(side, 0.8, max(rows, columns) / DPI)  # at least a pixel for each cell
+    side = max(side, 0.8, max(rows, columns) / DPI)  # a cell has at least one pixel
     high = side if matrices[0].square else max(1.5, min(side, 2 * side * rows / columns))
     size = across * side + 0.6, down * high + 0.6
     if size[0] * size[1] * DPI**2 > MOST or max(size) * DPI >= 2**16:
@@ -105,8 +107,8 @@ def matrices_figure(
 def bars_figure(
     labels: Sequence[str], bars: Mapping[str, Sequence[float | None]], title: str, form: str
 ) -> bytes:
-    """Bars side by side, with a common row for each label; None has no bar. Raises ConfigError
-    without matplotlib.
+    """Draws charts of horizontal bars side by side: name -> values, in the order of `labels`. A
+    value None has no bar. Raises ConfigError if matplotlib is missing.
     """
     with _style():
         from matplotlib.figure import Figure
@@ -126,15 +128,16 @@ def bars_figure(
 
 @contextmanager
 def _style() -> Iterator[list[str]]:
-    """A context with our settings, in which matplotlib logs nothing. Gives the installed FAMILIES.
+    """Sets gptx's settings of matplotlib for the block, and silences its log messages. Yields the
+    fonts of FAMILIES that are installed.
 
-    Raises ConfigError if matplotlib is not installed.
+    Raises ConfigError if matplotlib is missing.
     """
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError(f"figures need {absent('matplotlib')}") from None
-    logger = logging.getLogger("matplotlib")  # it logs that it builds a list of fonts
+        raise ConfigError(f"figures need {missing_package('matplotlib')}") from None
+    logger = logging.getLogger("matplotlib")  # logs that it builds a list of fonts
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
@@ -153,7 +156,7 @@ def _style() -> Iterator[list[str]]:
 
 
 def _to_bytes(figure: Figure, form: str) -> bytes:
-    """The figure as a file without a date."""
+    """The bytes of the figure's file, which contains no date. form: svg, pdf or png."""
     metadata: dict[str, dict[str, Any]] = {
         "svg": {"Creator": "gptx", "Date": None, "Format": None, "Type": None},
         "pdf": {"Creator": "gptx", "CreationDate": None},
@@ -161,14 +164,17 @@ def _to_bytes(figure: Figure, form: str) -> bytes:
     }
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
-    written = buffer.getvalue()
-    if form == "svg":  # the document type names a network address, which SVG does not need
-        written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
-    return written
+    data = buffer.getvalue()
+    if form == "svg":  # the document type has a network address, which an SVG file does not need
+        data = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", data, count=1)
+    return data
 
 
 class _Labels:
-    """Labels of characters that an installed font draws; U+XXXX for the others."""
+    """Labels characters: with signs that an installed font has, otherwise with U+XXXX.
+
+    used: the characters that were labelled, in the order of their first use.
+    """
 
     def __init__(self, families: Iterable[str], ascii_only: bool) -> None:
         from matplotlib import font_manager
@@ -181,21 +187,20 @@ class _Labels:
 
     def __call__(self, character: str) -> str:
         self.used[character] = None
-        name = SPACE if character == " " else label(character, self._ascii_only)
-        if self._ascii_only and character in NAMED:
-            return NAMED[character][1]
+        is_space = character == " " and not self._ascii_only
+        name = SPACE if is_space else label(character, self._ascii_only)
         if name not in PICTURES and all(ord(sign) in self._drawn for sign in name):
             return name
         return f"U+{ord(character):04X}"
 
     def text(self, text: str) -> str:
-        """A text within a line, whose characters fonts draw."""
+        """The text in one line; □ replaces characters that no installed font has."""
         text = one_line(text.replace(NAMED[" "][0], SPACE))
         return "".join(sign if ord(sign) in self._drawn else "□" for sign in text)
 
 
 def _label(axes: Axes, matrix: Matrix, labels: Callable[[str], str]) -> None:
-    """Names the rows and columns: by characters if there is room, else by positions."""
+    """Labels the rows and columns with characters if there is room, otherwise with positions."""
     sides = (axes.yaxis, matrix.rows, True), (axes.xaxis, matrix.columns, matrix.square)
     for axis, positions, lettered in sides:
         if lettered and len(positions) <= LETTERS and len(matrix.rows) <= LETTERS:
@@ -210,7 +215,7 @@ def _label(axes: Axes, matrix: Matrix, labels: Callable[[str], str]) -> None:
 
 
 def _write_numbers(axes: Axes, matrix: Matrix, colour_of: Callable[[Any], Any]) -> None:
-    """Writes each value into its cell, dark or white, whichever has more contrast (WCAG 2)."""
+    """Writes the values into their cells, dark or white, whichever has more contrast (WCAG 2)."""
     for (row, column), value in np.ndenumerate(matrix.values):
         if math.isfinite(value):
             red, green, blue = np.asarray(colour_of(value))[:3] ** 2.2
@@ -221,14 +226,12 @@ def _write_numbers(axes: Axes, matrix: Matrix, colour_of: Callable[[Any], Any]) 
 
 
 def _paint(matrices: Sequence[Matrix]) -> dict[str, Any]:
-    """The colour map and its limits, the same for all matrices; for signed values symmetric around
-    0.
-    """
+    """The keywords of imshow. The scale is 0 to 1 for weights, otherwise symmetric around 0."""
     from matplotlib.colors import LinearSegmentedColormap
 
     weights = matrices[0].weights
-    known = np.concatenate([matrix.values[np.isfinite(matrix.values)] for matrix in matrices])
-    limit = 1.0 if weights else float(np.abs(known).max(initial=0.0)) or 1.0
+    finite = np.concatenate([matrix.values[np.isfinite(matrix.values)] for matrix in matrices])
+    limit = 1.0 if weights else float(np.abs(finite).max(initial=0.0)) or 1.0
     ramp = LinearSegmentedColormap.from_list("gptx", RAMP if weights else SIGNED)
     return {
         "cmap": ramp.with_extremes(bad="white" if weights else MASKED),

@@ -1,8 +1,8 @@
-"""Draws matrices of attention in a terminal: as numbers, as a heat map, by their largest values, or
-all heads drawn small.
+"""Draws attention matrices in a terminal: as numbers, as a heat map, as the largest values of every
+row, or as small pictures of all heads.
 
-Lines fit the screen's width: columns that do not fit follow below, with the labels of the rows
-again. Characters of the text are shown as labels, never as markup.
+Lines fit the screen's width. Columns that do not fit are drawn below the others, again with the
+labels of the rows. Characters of the text are shown as labels, never read as markup.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gpt.show.result import Check, Matrix, short_number
-from gpt.show.terminal import GLYPHS, Screen, checked_text, prose, render, shade_style
+from gpt.show.terminal import GLYPHS, Screen, checks_line, prose, render, shade_style
 from gpt.words import label, legend, pad
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
-THUMBNAIL = 24  # most cells on a side of a head in the overview
+THUMBNAIL = 24  # the most cells of the terminal on a side of a head's small picture
 
 
 def fitting_view(matrix: Matrix, screen: Screen, digits: int) -> View:
-    """The view that fits: numbers, else heat, else the largest values of each row."""
+    """The view that fits the screen: "numbers", otherwise "heat", otherwise "top"."""
     gutter = cell_len(_row_labels(matrix, screen)[0])
     count = len(matrix.columns)
     if gutter + count * _cell_width(matrix, screen, digits) <= screen.cells:
@@ -46,24 +46,26 @@ def draw(
     digits: int,
     top: int,
 ) -> str:
-    """Matrices with their titles, one below the other, then the meaning of labels, the checks and
-    remarks, each in its own line. view "heads": all of them small, `across` in a line, with a
-    single title. digits: after the point. top: how many values of a row the view `top` names.
+    """Draws matrices one below the other, then the first remark with the meaning of the labels and
+    the checks, then the other remarks.
+
+    titles: one for every matrix; view "heads" has a single title. across: pictures in a line of
+    view "heads". digits: digits after the point. top: values in a row of view "top".
     """
     parts: list[RenderableType] = []
     if view == "heads":
         parts += [prose(titles[0], screen, "bold"), Text(), *draw_heads(matrices, across, screen)]
     else:
         for matrix, title in zip(matrices, titles, strict=True):
-            drawn = fitting_view(matrix, screen, digits) if view == "auto" else view
-            if drawn == "numbers":
+            fitting = fitting_view(matrix, screen, digits) if view == "auto" else view
+            if fitting == "numbers":
                 lines = _numbers(matrix, screen, digits)
-            elif drawn == "heat":
+            elif fitting == "heat":
                 lines = _heat(matrix, screen, digits)
             else:
                 lines = _top(matrix, screen, digits, top)
             parts += [prose(title, screen, "bold"), Text(), *lines, Text()]
-    text, style = checked_text(checks, screen)
+    text, style = checks_line(checks, screen)
     first, *others = remarks
     explained = " · ".join([first, *legend(matrices[0].text, screen.ascii), text])
     parts.append(prose(explained, screen, style))
@@ -72,8 +74,8 @@ def draw(
 
 
 def _numbers(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
-    """Every value; in a matrix of weights the largest of each row is bold, and named at the end if
-    there is room.
+    """All values. In a matrix of weights, the largest value of a row is bold, and its column is
+    named at the end of the row if there is room.
     """
     width = _cell_width(matrix, screen, digits)
     labels = _row_labels(matrix, screen)
@@ -85,10 +87,11 @@ def _numbers(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
     if matrix.weights:
         for number, values in enumerate(matrix.values):
             if not np.isnan(values).all():
-                place = int(np.nanargmax(values))
-                rows[number][place].stylize("bold")
-                name = label(matrix.text[matrix.columns[place]], screen.ascii)
-                notes[number] = f"   {screen.line('→')} {matrix.columns[place]} {name}"
+                largest = int(np.nanargmax(values))
+                rows[number][largest].stylize("bold")
+                column = matrix.columns[largest]
+                name = label(matrix.text[column], screen.ascii)
+                notes[number] = f"   {screen.line('→')} {column} {name}"
     gutter = cell_len(labels[0])
     parts = _column_parts(len(matrix.columns), width, gutter, screen)
     room = gutter + width * len(parts[-1]) + max(map(cell_len, notes)) <= screen.cells
@@ -112,7 +115,7 @@ def _numbers(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
 
 
 def _heat(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
-    """A coloured glyph for every value; larger values are brighter and denser."""
+    """A coloured glyph for every value, brighter and denser for larger values."""
     labels = _row_labels(matrix, screen)
     gutter, count = cell_len(labels[0]), len(matrix.columns)
     width = 2 if gutter + 2 * count <= screen.cells else 1
@@ -135,21 +138,21 @@ def _heat(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
 
 
 def _top(matrix: Matrix, screen: Screen, digits: int, top: int) -> list[Text]:
-    """A line for each row: its largest values, dimensions by absolute value, and the sum of the
-    other weights.
+    """A line for every row: the `top` largest values, and the sum of the other weights. Dimensions
+    of vectors are ranked by absolute value.
     """
     lines = []
     for name, values in zip(_row_labels(matrix, screen), matrix.values, strict=True):
-        known = np.flatnonzero(~np.isnan(values))
-        strength = values[known] if matrix.square else np.abs(values[known])
-        order = known[np.argsort(-strength, kind="stable")[:top]]
+        filled = np.flatnonzero(~np.isnan(values))
+        strength = values[filled] if matrix.square else np.abs(values[filled])
+        order = filled[np.argsort(-strength, kind="stable")[:top]]
         items = []
-        for place in order.tolist():
-            column = matrix.columns[place]
+        for number in order.tolist():
+            column = matrix.columns[number]
             character = f" {label(matrix.text[column], screen.ascii)}" if matrix.square else ""
-            items.append(f"{column}{character} {_number(float(values[place]), screen, digits)}")
-        if matrix.weights and len(known) > len(order):
-            rest = max(0.0, float(values[known].sum() - values[order].sum()))
+            items.append(f"{column}{character} {_number(float(values[number]), screen, digits)}")
+        if matrix.weights and len(filled) > len(order):
+            rest = max(0.0, float(values[filled].sum() - values[order].sum()))
             items.append(f"rest {_number(rest, screen, digits)}")
         joint = screen.line(" · ")
         lines.append(Text(f"{name} {screen.line('←')} {joint.join(items)}"))
@@ -157,8 +160,8 @@ def _top(matrix: Matrix, screen: Screen, digits: int, top: int) -> list[Text]:
 
 
 def draw_heads(matrices: Sequence[Matrix], across: int, screen: Screen) -> list[Text]:
-    """All matrices small, side by side, `across` in a line or fewer; a cell shows the largest value
-    that it covers.
+    """Small pictures of the matrices, at most `across` in a line. A cell of a large matrix's
+    picture shows the largest value of a square of values.
     """
     step = -(-max(matrices[0].values.shape) // THUMBNAIL)  # rows and columns that a cell covers
     pictures = [_thumbnail(matrix, step, screen) for matrix in matrices]
@@ -194,17 +197,17 @@ def _number(value: float, screen: Screen, digits: int) -> str:
 
 
 def _cell_width(matrix: Matrix, screen: Screen, digits: int) -> int:
-    """The cells of a column of numbers, with the space before it."""
-    known = np.unique(matrix.values[~np.isnan(matrix.values)])
-    finite = known[np.isfinite(known)]
-    extremes = np.concatenate((known[:1], finite[:1], finite[-1:])).tolist()
+    """The width of a column of numbers, with the space before it."""
+    values = np.unique(matrix.values[~np.isnan(matrix.values)])
+    finite = values[np.isfinite(values)]
+    extremes = np.concatenate((values[:1], finite[:1], finite[-1:])).tolist()
     numbers = [_number(value, screen, digits) for value in extremes]
     headings = [text for heading in _headings(matrix, screen) for text in heading]
     return 1 + max(map(cell_len, [*numbers, *headings]))
 
 
 def _row_labels(matrix: Matrix, screen: Screen) -> list[str]:
-    """ " 3 t ": position and character of every row, all of the same width."""
+    """The position and the character of every row, as " 3 t ", all of the same width."""
     names = [label(matrix.text[row], screen.ascii) for row in matrix.rows]
     digits, width = len(str(matrix.rows[-1])), max(map(cell_len, names))
     return [
@@ -214,7 +217,7 @@ def _row_labels(matrix: Matrix, screen: Screen) -> list[str]:
 
 
 def _headings(matrix: Matrix, screen: Screen) -> list[list[str]]:
-    """Above the columns: positions and characters; for dimensions only their numbers."""
+    """The lines above the columns: positions and characters; for dimensions, only numbers."""
     headings = [[str(column) for column in matrix.columns]]
     if matrix.square:
         headings.append([label(matrix.text[column], screen.ascii) for column in matrix.columns])
@@ -222,13 +225,13 @@ def _headings(matrix: Matrix, screen: Screen) -> list[list[str]]:
 
 
 def _column_parts(count: int, width: int, gutter: int, screen: Screen) -> list[range]:
-    """Ranges of columns that fit beside the labels, one below the other."""
+    """Splits the columns into ranges that fit beside the labels of the rows."""
     most = max(1, (screen.cells - gutter) // width)
     return [range(first, min(count, first + most)) for first in range(0, count, most)]
 
 
 def _ruler(positions: range, width: int) -> str:
-    """Numbers above every fifth position, where there is room."""
+    """A line with the number of every fifth position, where there is room."""
     marks = ""
     for column, position in enumerate(positions):
         if position % 5 == 0 and column * width >= len(marks) + bool(marks):
@@ -237,24 +240,22 @@ def _ruler(positions: range, width: int) -> str:
 
 
 def _extent(matrix: Matrix) -> tuple[float, float]:
-    """The values of the darkest and the brightest shade: 0 and 1 for weights, else those that
-    occur.
-    """
-    known = matrix.values[np.isfinite(matrix.values)]
-    if matrix.weights or not known.size:
+    """The values with the darkest and the brightest shade: for weights 0 and 1."""
+    values = matrix.values[np.isfinite(matrix.values)]
+    if matrix.weights or not values.size:
         return 0.0, float(matrix.weights)
-    return float(known.min()), float(known.max())
+    return float(values.min()), float(values.max())
 
 
 def _shades(matrix: Matrix) -> npt.NDArray[np.float64]:
-    """(rows, columns) shades in 0 … 1, NaN where there is nothing to show."""
+    """(rows, columns) shades from 0 to 1; NaN for an empty cell."""
     low, high = _extent(matrix)
     values = np.where(np.isfinite(matrix.values), matrix.values, np.nan).astype(np.float64)
     return np.clip((values - low) / (high - low if high > low else 1.0), 0.0, 1.0)
 
 
 def _painted(shades: npt.NDArray[np.float64], width: int) -> Text:
-    """A cell for each shade: denser and brighter for larger ones, blank for NaN."""
+    """A line of glyphs, denser and brighter for larger shades, and blank for NaN."""
     line = Text()
     for column in np.flatnonzero(~np.isnan(shades)).tolist():
         shade = float(shades[column])

@@ -1,7 +1,7 @@
-"""What a result is: a title, facts, curves, rows, a sentence, and the checks of its numbers.
+"""The base class of results: a title, facts, curves, rows, a sentence, and checks of the numbers.
 
-Whatever draws or writes a result knows these names only, and a result knows nothing of terminals,
-notebooks and files. Importing this does not import rich.
+Code that draws or writes a result uses only the methods of this class, and no result knows about
+terminals, notebooks or files. Importing this module does not import rich.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy.typing as npt
 from gpt import words
 from gpt.errors import ConfigError
 
-SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
-ROW_DIGITS = 9  # what float32 needs
-RECORD_DIGITS = 17  # what float64 needs
+SCHEMA = 1  # the version of all results' JSON; it increases when a name changes its meaning
+ROW_DIGITS = 9  # significant digits that distinguish all float32 numbers
+RECORD_DIGITS = 17  # significant digits that distinguish all float64 numbers
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is
-    measured, and only has to be finite.
+    """A measured error of a result's numbers. The check passes if `error` is at most `bound`;
+    without a bound, if `error` is finite.
 
-    detail: only the long form of a result names it, unless it failed.
+    detail: only the long form of the result shows this check, unless it failed.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Check:
         return self.error <= self.bound < math.inf  # False for NaN
 
     def __str__(self) -> str:
-        """ "rows sum to 1 ±1e-7"; if it failed, the error and what is allowed."""
+        """ "rows sum to 1 ±1e-7"; for a failed check, the error and the bound."""
         error = f"{self.error:.1g}".replace("e-0", "e-")
         if self.passed:
             return f"{self.name} ±{error}" if self.error else self.name
@@ -60,10 +60,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Column:
-    """A column that people see.
+    """A column of a table for people.
 
-    field: the row's field. write: its value as text; None becomes an empty cell. bar: the value, in
-    0 … 1, has a bar beside it. right: values are numbers, aligned right and never broken.
+    field: the name of the field of a row that the column shows. write: turns the field's value into
+    text; a None becomes an empty cell. bar: whether a bar beside the number shows its value, from
+    0 to 1. right: whether the values are numbers, which are aligned right and never wrapped.
     """
 
     field: str
@@ -75,7 +76,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a drawing: y over ascending x. y that are not finite are left out."""
+    """A curve of a drawing: y over ascending x. A y that is not finite is not drawn."""
 
     name: str
     x: Sequence[float]
@@ -88,8 +89,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text shown character by character. shades: (n,) 0 … 1 colours each character; NaN: no
-    colour. meaning: what the colours say.
+    """A text whose characters are drawn on coloured backgrounds. shades: one number from 0 to 1 for
+    every character; NaN: no colour. meaning: a sentence that explains the colours.
     """
 
     text: str
@@ -99,9 +100,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix over the characters of a text. name: says which it is. values: (rows, columns), NaN
-    where there is nothing to show. rows, columns: their positions in the text, or for columns the
-    numbers of dimensions, if not `square`. weights: whether a row is shares that sum to 1.
+    """A matrix over a text. values: (rows, columns), NaN for an empty cell. rows: the positions of
+    the rows in the text. columns: the positions of the columns or, if not `square`, the dimensions
+    of a vector. weights: whether the values are attention weights: a row of them sums to 1.
     """
 
     name: str
@@ -120,95 +121,95 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def all_read_only(value: Any) -> Any:
-    """The value; arrays are made read-only, also within a dictionary or tuple."""
+def with_read_only_arrays(value: Any) -> Any:
+    """The value with read-only views of its arrays, also of those in a dictionary or a tuple."""
     if isinstance(value, np.ndarray):
         return read_only(value)
     if isinstance(value, dict):
-        return {name: all_read_only(item) for name, item in value.items()}
+        return {name: with_read_only_arrays(item) for name, item in value.items()}
     if type(value) is tuple:
-        return tuple(map(all_read_only, value))
+        return tuple(map(with_read_only_arrays, value))
     return value
 
 
 class Arrays:
-    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
+    """Base of frozen dataclasses. Their arrays are read-only, also after copying or unpickling."""
 
     def __post_init__(self) -> None:
         self.__setstate__(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(all_read_only(state))
+        vars(self).update(with_read_only_arrays(state))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
-        """Name -> array."""
+        """The fields that are arrays: name -> array."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 class Result:
-    """Base of results. A subclass is a frozen dataclass and overrides what it has.
+    """Base of results. A subclass is a frozen dataclass and overrides the methods that it needs.
 
-    Methods with `all` make the long form of what people see if it is true. People read `title`,
-    `facts`, `curves`, `passage`, `columns` of `shown` and `sentence`; programs get `record` and
-    `rows`. A dataclass cannot have a field with one of these names.
+    `title`, `facts`, `curves`, `passage`, `columns`, `table_rows` and `sentence` are for people. A
+    method with the parameter `all` returns its long form if it is true. `record` and `rows` are for
+    programs. No field of a subclass may have the name of one of these methods.
     """
 
-    #: The columns of `shown`; see `columns`.
+    #: The columns of the table for people; see `columns`.
     COLUMNS: ClassVar[Sequence[Column]] = ()
 
     @property
     def title(self) -> str:
-        """One line."""
+        """A line above the result."""
         return ""
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """Name -> text. Empty texts are left out; a text may have several lines."""
+        """Name -> text. An empty text is not shown; a text may have several lines."""
         return {}
 
     def curves(self) -> Sequence[Line]:
-        """Lines of one drawing."""
+        """The curves of the result's one drawing."""
         return ()
 
     def passage(self) -> Passage | None:
-        """A text to show in full."""
+        """A text to show with coloured characters."""
         return None
 
     def columns(self, all: bool = False) -> Sequence[Column]:
-        """What people see of each row."""
+        """The columns of the table for people."""
         return self.COLUMNS
 
-    def shown(self, all: bool = False) -> Sequence[Any]:
-        """The rows that people see; dataclasses, or mappings with the names of COLUMNS."""
+    def table_rows(self, all: bool = False) -> Sequence[Any]:
+        """The rows of the table for people: dataclasses or mappings."""
         return self.rows
 
     def sentence(self, all: bool = False) -> str:
-        """What the reader should know or do next; at most one sentence."""
+        """One sentence below the result: what the reader should know or do next."""
         return ""
 
-    def checked(self) -> Sequence[Check]:
-        """The checks of the numbers."""
+    def list_checks(self) -> Sequence[Check]:
+        """The checks that the result's numbers went through."""
         return ()
 
     @property
     def rows(self) -> Sequence[Any]:
-        """The rows for programs: dataclasses, or mappings of which all have the same names."""
+        """The rows for programs: dataclasses or mappings, all with the same names."""
         return ()
 
     def record(self) -> Mapping[str, Any]:
-        """What programs get beside the rows: name -> number, text, list or dictionary."""
+        """The values for programs beside the rows: name -> number, text, list or dictionary."""
         return {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title!r}>"
 
     def to_json(self) -> str:
-        """The record and the rows as JSON."""
+        """The record and the rows as a line of JSON."""
         return to_json(self)
 
     def to_csv(self) -> str:
         """The rows as CSV; without rows, the record as one row."""
-        names, rows = table_of(self)
+        names, rows = table_of_result(self)
         return csv_text([names, *round_floats(rows)])
 
     def to_pandas(self) -> Any:
@@ -218,9 +219,9 @@ class Result:
         try:
             import pandas
         except ImportError:
-            problem = f"to_pandas needs {words.absent('pandas')}; to_csv() has the same"
+            problem = f"to_pandas needs {words.missing_package('pandas')}; to_csv() has the same"
             raise ImportError(problem) from None
-        names, rows = table_of(self)
+        names, rows = table_of_result(self)
         return pandas.DataFrame(rows, columns=names)
 
     def _repr_html_(self) -> str:
@@ -229,7 +230,8 @@ class Result:
         return to_html(self)
 
 
-def values_of(row: Any) -> Mapping[str, Any]:
+def values_of_row(row: Any) -> Mapping[str, Any]:
+    """The values of a result's row, which is a dataclass or a mapping: name -> value."""
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     mapping: Mapping[str, Any] = row
@@ -237,7 +239,7 @@ def values_of(row: Any) -> Mapping[str, Any]:
 
 
 def short_number(value: float, digits: int = 2) -> str:
-    """ ".25", "−1.50", "−inf": without a leading zero; "–" for NaN."""
+    """A number without a leading zero: ".25", "−1.50", "−inf"; "–" for NaN."""
     if math.isnan(value):
         return "–"
     text = f"{value:,.{digits}f}"
@@ -247,16 +249,16 @@ def short_number(value: float, digits: int = 2) -> str:
 
 
 def signed_number(value: float, digits: int = 2) -> str:
-    """ "+1.25", "−.03"."""
+    """A number with its sign: "+1.25", "−.03"."""
     text = short_number(value, digits)
     return text if text.startswith(("−", "–")) else f"+{text}"
 
 
 def round_floats(values: Any, digits: int = ROW_DIGITS) -> Any:
-    """A number, an array, or nested lists and dictionaries, with floats rounded to `digits`; floats
-    of arrays to the nine digits that float32 needs.
+    """Rounds the floats in a number, in an array, or in nested lists and dictionaries to `digits`
+    significant digits; the floats of an array always to ROW_DIGITS.
 
-    None replaces numbers that are not finite; whole numbers and texts stay as they are.
+    An array becomes a list. A float that is not finite becomes None.
     """
     if getattr(values, "ndim", 0):  # an array
         return round_floats(values.tolist())
@@ -270,27 +272,27 @@ def round_floats(values: Any, digits: int = ROW_DIGITS) -> Any:
 
 
 def to_record(result: Result, origin: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A result as nested dictionaries and lists. origin: the model that it comes from."""
+    """A result as nested dictionaries and lists. origin: names the model (StoredModel.origin)."""
     record = {"schema": SCHEMA, **(origin or {}), **round_floats(result.record(), RECORD_DIGITS)}
     if rows := result.rows:
-        record["rows"] = [round_floats(values_of(row)) for row in rows]
+        record["rows"] = [round_floats(values_of_row(row)) for row in rows]
     return record
 
 
 def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
-    """A line of JSON, safe on a terminal."""
+    """A result as a line of JSON that is safe to print on a terminal."""
     return words.to_json(to_record(result, origin)) + "\n"
 
 
-def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:
-    """Names and rows: the result's rows, or its record as the only one."""
-    rows = [values_of(row) for row in result.rows] or [result.record()]
+def table_of_result(result: Result) -> tuple[list[str], list[list[Any]]]:
+    """The columns' names and the rows of a result. Without rows, its record is the only row."""
+    rows = [values_of_row(row) for row in result.rows] or [result.record()]
     names = list(rows[0])
     return names, [[row[name] for name in names] for row in rows]
 
 
-def named_form(path: Path, forms: Sequence[str]) -> Any:
-    """The one of these formats that a path's ending names. Raises ConfigError."""
+def format_of_path(path: Path, forms: Sequence[str]) -> Any:
+    """The file format that a path's ending names. Raises ConfigError unless it is in `forms`."""
     form = path.suffix.lower().removeprefix(".")
     if form not in forms:
         raise ConfigError("path", f"{path.name} does not end in one of .{', .'.join(forms)}")
@@ -298,9 +300,10 @@ def named_form(path: Path, forms: Sequence[str]) -> Any:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV: None becomes an empty cell, the values of a list are separated by spaces. A text
-    that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP advises; a
-    single character cannot be a formula.
+    """Writes rows as CSV. None becomes an empty cell; spaces separate the values of a list.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP advises.
+    A single character cannot be a formula, so it stays as it is.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)

@@ -1,7 +1,7 @@
 """Draws results in a terminal, a pipe, a text file or a notebook, with rich.
 
-Text is shown as it is, never as markup, and control characters are escaped here. A table that does
-not fit becomes lines "heading value" below each row's first cell, so that no number is ever cut.
+Text is never read as rich's markup, and control characters are escaped. If a table is too wide,
+its cells become lines "heading value", one below the other, so that no number is ever cut.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from gpt.show.result import (
     Passage,
     Result,
     short_number,
-    values_of,
+    values_of_row,
 )
 from gpt.words import NAMED, escape, label, one_line, pad
 
-UNLIMITED = 10_000  # cells in a line of a pipe or a file
-BAR = 10  # cells of a bar for the value 1
-NARROWEST = 12  # cells of a column of texts
-GAP = 2  # cells between two columns
-HEIGHT, WIDTH = 10, 76  # lines, and most columns, of a drawing
-PAGE = 100  # cells in a line of HTML
-MARKS = 9  # cells from one letter of a line to its next
+# Widths are in cells of the terminal.
+UNLIMITED = 10_000  # the width of a pipe or a file
+BAR = 10  # the width of a bar for the value 1
+NARROWEST = 12  # the least width of a column of texts
+GAP = 2  # between two columns
+HEIGHT, WIDTH = 10, 76  # of a drawing: its lines, and its largest width
+PAGE = 100  # the width of HTML
+MARKS = 9  # from one letter of a curve to the next
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 GLYPHS = " .:-=+*#%@"
-# Dark blue over teal to yellow: even steps of lightness, readable for the colour-blind.
+# From dark blue over teal to yellow, in even steps of lightness; colour-blind people can read it.
 RAMP = ((28, 16, 60), (49, 70, 130), (30, 130, 140), (75, 185, 115), (250, 225, 60))
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where to draw. width: in cells; None: unlimited, as in a pipe or a file. color: auto needs a
-    terminal on stdout and no NO_COLOR. all: the long form of a result.
+    """Where and how to draw. width: in cells; None: unlimited, as in a pipe or a file. color: auto
+    uses colours if stdout is a terminal and NO_COLOR is not set. all: draw a result's long form.
     """
 
     width: int | None = None
@@ -65,7 +66,7 @@ class Screen:
 
     @property
     def console(self) -> Console:
-        """A console that writes into a string."""
+        """A rich console that writes into a string."""
         return Console(
             file=io.StringIO(),  # not stdout, whose encoding would change the output
             width=self.cells,
@@ -84,24 +85,24 @@ class Screen:
         return console.color_system is not None and not console.no_color
 
     def line(self, text: str) -> str:
-        """A text within a line: without control characters, in ASCII if the screen needs it."""
+        """The text in one line, with escaped control characters; in ASCII on an ASCII screen."""
         return in_ascii(one_line(text)) if self.ascii else one_line(text)
 
 
 def draw(result: Result, screen: Screen) -> str:
-    return render(parts_of(result, screen), screen)
+    return render(parts_of_result(result, screen), screen)
 
 
 def draw_facts(facts: Mapping[str, str | Sequence[str]], screen: Screen) -> str:
-    """Names and texts, which may have several lines, in two columns."""
+    """Draws names and texts in two columns. A sequence is a text with several lines."""
     texts = {
         name: fact if isinstance(fact, str) else "\n".join(fact) for name, fact in facts.items()
     }
     return render([_facts(texts, screen)], screen)
 
 
-def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
-    """What rich draws of a result, in order; an empty line stands between two parts."""
+def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
+    """The parts of a result as objects that rich draws, with empty lines between groups of them."""
     groups: list[list[RenderableType]] = [[]]
     if result.title:
         groups[0].append(prose(result.title, screen, "bold"))
@@ -111,13 +112,13 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
         groups.append(_curves(lines, screen))
     if passage := result.passage():
         groups.append(_passage(passage, screen))
-    if rows := [values_of(row) for row in result.shown(screen.all)]:
+    if rows := [values_of_row(row) for row in result.table_rows(screen.all)]:
         groups.append([_table(result.columns(screen.all), rows, screen)])
     groups.append([])
     if sentence := result.sentence(screen.all):
         groups[-1].append(prose(sentence, screen, "dim"))
-    if result.checked():
-        text, style = checked_text(result.checked(), screen)
+    if checks := result.list_checks():
+        text, style = checks_line(checks, screen)
         groups[-1].append(prose(text, screen, style))
     parts: list[RenderableType] = []
     for group in groups:
@@ -128,9 +129,9 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
 
 
 def to_html(result: Result) -> str:
-    """A result as HTML with its own styles, in the colours of the notebook; text is escaped."""
+    """A result as HTML for a notebook, with inline styles. The result's texts are escaped."""
     console = Console(file=io.StringIO(), record=True, width=PAGE, color_system="truecolor")
-    print_parts(parts_of(result, Screen(PAGE, color="always")), console)
+    print_parts(parts_of_result(result, Screen(PAGE, color="always")), console)
     style = "font-family:monospace;line-height:1.25;background:none;white-space:pre"
     return console.export_html(
         inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>'
@@ -138,16 +139,15 @@ def to_html(result: Result) -> str:
 
 
 def render(parts: Iterable[RenderableType], screen: Screen) -> str:
-    """Parts as text, each line without spaces at its end. Only the screen's own styles control the
-    terminal.
-    """
+    """Parts as text. The only control sequences in it are those of colours and styles."""
     console = screen.console
-    with console.capture() as written:
+    with console.capture() as capture:
         print_parts(parts, console)
-    return written.get()
+    return capture.get()
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
+    """Prints parts one below the other, without spaces at the ends of lines."""
     coloured = console.color_system is not None and not console.no_color
     segments: list[Segment] = []
     for part in parts:
@@ -157,38 +157,37 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
 
 
 def _without_end(line: Sequence[Segment], coloured: bool) -> list[Segment]:
-    """A line without spaces at its end, unless they have a visible background."""
-    kept = [segment._replace(text=escape(segment.text)) for segment in line]
-    while kept and not (coloured and kept[-1].style and kept[-1].style.bgcolor):
-        kept[-1] = kept[-1]._replace(text=kept[-1].text.rstrip(" "))
-        if kept[-1].text:
+    """Escapes control characters; removes spaces at the end that have no visible background."""
+    segments = [segment._replace(text=escape(segment.text)) for segment in line]
+    while segments and not (coloured and segments[-1].style and segments[-1].style.bgcolor):
+        segments[-1] = segments[-1]._replace(text=segments[-1].text.rstrip(" "))
+        if segments[-1].text:
             break
-        kept.pop()
-    return kept
+        segments.pop()
+    return segments
 
 
 def prose(text: str, screen: Screen, style: str = "") -> Text:
-    """A sentence; rich wraps it at spaces."""
+    """A sentence, which rich wraps at spaces."""
     return Text(screen.line(text), style, overflow="fold")
 
 
-def checked_text(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
-    """The checks in a line, and its style. The long form, and one with a failure, also names
-    details, and says every error; else an error is said where there is no bound.
+def checks_line(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
+    """A line about the checks, and the line's style. In the long form, or if a check failed, it has
+    all checks with their errors. Otherwise it leaves out the checks with `detail`, and the errors
+    of checks with a bound.
     """
     passed = all(check.passed for check in results)
     if screen.all or not passed:
         texts = [str(check) for check in results]
     else:
-        shown = [check for check in results if not check.detail]
-        texts = [check.name if check.bound is not None else str(check) for check in shown]
+        main = [check for check in results if not check.detail]
+        texts = [check.name if check.bound is not None else str(check) for check in main]
     return ", ".join(texts) + (" ✓" if passed else " ✗ FAILED"), "dim" if passed else "bold red"
 
 
 def in_ascii(text: str) -> str:
-    """gptx's own texts with ASCII in place of other signs: \\s for the label of a space, and \\xe9
-    for a character that has no ASCII sign.
-    """
+    """A text in ASCII: "\\s" for the label ␠, the code for a sign without a replacement."""
     text = text.translate(_IN_ASCII)
     return "".join(sign if sign.isascii() else label(sign, True) for sign in text)
 
@@ -204,7 +203,7 @@ _IN_ASCII = str.maketrans(
 
 
 def _facts(facts: Mapping[str, str], screen: Screen) -> RenderableType:
-    """Names on the left, texts beside them; on a narrow screen below them."""
+    """Names on the left, with the texts beside them, or below them on a narrow screen."""
     named = {screen.line(name): text for name, text in facts.items() if text}
     names = max(map(cell_len, named), default=0)
     table = Table.grid(padding=(0, GAP, 0, 0))
@@ -224,7 +223,7 @@ def _facts(facts: Mapping[str, str], screen: Screen) -> RenderableType:
 def _table(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], screen: Screen
 ) -> RenderableType:
-    """Rows below headings; lines "heading value" if they do not fit."""
+    """A table with headings; if it does not fit, lines "heading value"."""
     headings = [screen.line(column.heading) for column in columns]
     texts = [[_cell(column, row[column.field], screen) for column in columns] for row in rows]
     cells = [
@@ -248,7 +247,7 @@ def _cell(column: Column, value: Any, screen: Screen) -> str:
 
 
 def _aligned(texts: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[list[str]]:
-    """The cells; numbers beside bars have equal widths."""
+    """The texts of the cells; in columns with bars, padded to equal widths."""
     widest = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
     return [
         [
@@ -273,9 +272,7 @@ def _widths(
     cells: Sequence[Sequence[Text]],
     available: int,
 ) -> list[int]:
-    """The width of each column; empty if they do not fit. Headings and texts may be wrapped at
-    spaces, numbers not.
-    """
+    """The widths of the columns; empty if the table is too wide. Numbers are never wrapped."""
     widths, texts, whole = [], [], []
     for number, (column, heading) in enumerate(zip(columns, headings, strict=True)):
         widest = max(row[number].cell_len for row in cells)
@@ -287,8 +284,8 @@ def _widths(
     room = available - sum(widths) - GAP * (len(columns) - 1)
     if room < 0:
         return []
-    for wanted in (texts, whole):  # headings are wrapped before texts
-        for number, width in enumerate(wanted):
+    for limits in (texts, whole):  # the room goes to texts first, then to headings
+        for number, width in enumerate(limits):
             more = max(0, min(room, width - widths[number]))
             widths[number] += more
             room -= more
@@ -296,7 +293,7 @@ def _widths(
 
 
 def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
-    """Each row as its first cell and, below it, a line for each other cell."""
+    """Draws rows as lists: the first cell; below it, lines "heading value" for the others."""
     lines = []
     for first, *others in texts:
         lines.append(Text(first, "bold"))
@@ -307,8 +304,10 @@ def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
 
 
 def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
-    """Lines as letters in a frame, the first one on top; then their names. Values before the first
-    quarter may lie above the frame, because they would hide later differences.
+    """A drawing of curves and, below it, their names. The first curve is drawn over the others.
+
+    High values in the first quarter are cut off at the frame's top, because a scale up to them
+    would hide later differences.
     """
     points = [point for line in lines for point in line.points]
     last = max(x for x, _ in points)
@@ -326,9 +325,9 @@ def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
         for column, y in zip(columns, heights.tolist(), strict=True):
             if y <= high:
                 row = round((high - y) / (high - low) * (HEIGHT - 1)) if high > low else 0
-                marked = (column + 3 * number) % MARKS == 0 or column == columns[-1]
-                if marked or grid[row][column].plain in (" ", dot):
-                    grid[row][column] = Text(letter if marked else dot, colour)
+                lettered = (column + 3 * number) % MARKS == 0 or column == columns[-1]
+                if lettered or grid[row][column].plain in (" ", dot):
+                    grid[row][column] = Text(letter if lettered else dot, colour)
     drawn: list[RenderableType] = []
     for number, cells in enumerate(grid):
         name = names[0] if number == 0 else names[1] if number == HEIGHT - 1 else ""
@@ -347,18 +346,18 @@ def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
 
 
 def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
-    """The text, with coloured characters; without colours, a digit from 0 to 9 stands below each
-    character that has a shade.
+    """The text on coloured backgrounds. On a screen without colours, digits from 0 to 9 below the
+    characters show the shades.
     """
     lines = [(Text(), Text(style="dim"))]  # with the digits below
     for character, shade in zip(passage.text, passage.shades, strict=True):
-        shown = character if character == " " else label(character, screen.ascii)
-        size, known = cell_len(shown), math.isfinite(shade)
+        sign = character if character == " " else label(character, screen.ascii)
+        size, shaded = cell_len(sign), math.isfinite(shade)
         if lines[-1][0].cell_len + size > max(2, screen.cells):
             lines.append((Text(), Text(style="dim")))
         line, digits = lines[-1]
-        line.append(shown, shade_style(shade) if known else "dim")
-        digits.append(pad(str(min(9, round(shade * 10))) if known else "", size))
+        line.append(sign, shade_style(shade) if shaded else "dim")
+        digits.append(pad(str(min(9, round(shade * 10))) if shaded else "", size))
         if character == "\n":
             lines.append((Text(), Text(style="dim")))
     parts: list[RenderableType] = []
@@ -371,13 +370,13 @@ def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
 
 
 def shade_style(value: float) -> Style:
-    """The colour of a value in 0 … 1; larger values look like 1."""
+    """The background and the text colour for a value from 0 to 1; larger values look like 1."""
     return _shade(max(0, min(99, int(value * 100))) / 99)
 
 
 @cache
 def _shade(value: float) -> Style:
-    places = np.linspace(0, 1, len(RAMP))
-    red, green, blue = (round(np.interp(value, places, part)) for part in zip(*RAMP, strict=True))
+    stops = np.linspace(0, 1, len(RAMP))
+    red, green, blue = (round(np.interp(value, stops, hue)) for hue in zip(*RAMP, strict=True))
     ink = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#ffffff"
     return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue).name)

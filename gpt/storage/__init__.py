@@ -1,1 +1,1 @@
-"""Stored data: files, model files, manifests, runs. Imports no torch."""
+"""Reads and writes stored data: model files, manifests, runs. No module here imports torch."""

@@ -1,7 +1,7 @@
-"""Writes files and folders whole or not at all, even if the power fails.
+"""Writes files and folders as a whole or not at all, even if the power fails.
 
-The order is that of SQLite and LevelDB: write, flush to the disk, rename into place, flush the
-folder. Knows no file formats.
+It takes four steps in the order of SQLite and LevelDB: write under a temporary name, flush the
+bytes to the disk, rename, flush the folder. This module knows no file formats.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gpt.errors import CheckpointError, StorageError
 
 STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
 TEMPORARY = ".tmp-gptx-"  # how the names of temporary files and folders begin
-Write = Callable[..., None]  # _write_all for one descriptor: (data), or (data, position)
+Write = Callable[..., None]  # a call writes `data` to an open file: (data) or (data, position)
 
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>"."""
+    """Turns an OSError in the block into StorageError("cannot <doing>: <reason>")."""
     try:
         yield
     except OSError as error:
@@ -35,7 +35,7 @@ def storage_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Opens a file or folder and closes its descriptor at the end. Raises OSError."""
+    """Opens a file or folder, and closes it after the block. Raises OSError."""
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
     try:
         yield descriptor
@@ -44,20 +44,20 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, position: int | None = None) -> None:
-    """Writes every byte; the system may take fewer at a time.
+    """Writes all bytes, in several calls if the system takes only some of them in one call.
 
-    position: where in the file to write the first byte; None: after what was written before.
+    position: where in the file to write the first byte; None: after the bytes written before.
     """
     if position is not None:
         os.lseek(descriptor, position, os.SEEK_SET)
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 @contextmanager
 def _created(path: Path) -> Iterator[Write]:
-    """Opens a new file to write in pieces; at the end flushes it to the disk. Raises OSError."""
+    """Makes a file that the block writes in pieces; then flushes it to the disk. Raises OSError."""
     with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         yield partial(_write_all, descriptor)
         os.fsync(descriptor)
@@ -70,14 +70,14 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flushes a folder's entries; systems that cannot open folders (Windows) do it themselves."""
+    """Flushes a folder's list of names to the disk; Windows does this without being told."""
     if os.name != "nt":
         with _opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
 
 
 def discard(path: Path) -> None:
-    """Deletes a file or folder if possible."""
+    """Deletes a file or a folder with its content; ignores errors."""
     with suppress(OSError):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -86,15 +86,14 @@ def discard(path: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """A new name in the same folder."""
+    """A new temporary path in the folder of `path`."""
     return path.with_name(f"{TEMPORARY}{os.urandom(8).hex()}-{path.name}")
 
 
 @contextmanager
 def replace_in_pieces(path: Path) -> Iterator[Write]:
-    """Writes or replaces a file in pieces; readers see either the old bytes or the new ones.
-
-    Raises OSError, and any error of the block; then the old file is unchanged.
+    """Makes or replaces a file that the block writes in pieces. Readers never see a part of it.
+    Raises OSError and any error of the block; the old file is then unchanged.
     """
     temporary = _temporary(path)
     try:
@@ -110,12 +109,12 @@ def replace_in_pieces(path: Path) -> Iterator[Write]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Writes or replaces a file in one piece. Raises OSError."""
+    """Makes or replaces a file, as replace_in_pieces does. Raises OSError."""
     with replace_in_pieces(path) as append:
         append(data)
 
 
-def sweep(folder: Path, age: float = STALE) -> None:
+def delete_abandoned(folder: Path, age: float = STALE) -> None:
     """Removes temporary files and folders that are older than `age` seconds."""
     with suppress(OSError):
         for path in folder.glob(f"{TEMPORARY}*"):
@@ -124,7 +123,7 @@ def sweep(folder: Path, age: float = STALE) -> None:
 
 
 def save(path: Path, data: bytes) -> Path:
-    """Writes a file that a user has named, and returns its path. Raises StorageError."""
+    """Writes a file at a path that a user chose, and returns the path. Raises StorageError."""
     with storage_errors(f"write {path}"):
         path.write_bytes(data)
     return path
@@ -144,7 +143,7 @@ def check_regular(path: Path) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Raises CheckpointError if the file is missing, unreadable or no regular file."""
+    """The bytes of a file. Raises CheckpointError if it is missing, unreadable or not regular."""
     try:
         check_regular(path)
         return path.read_bytes()
@@ -153,8 +152,8 @@ def read(path: Path) -> bytes:
 
 
 def commit_folder(target: Path, contents: Mapping[str, bytes]) -> None:
-    """Makes the folder `target` with all of these files, or leaves nothing. Raises OSError, also if
-    there is a folder with files at `target`.
+    """Makes the folder `target` with files (name -> content), or leaves nothing. Raises OSError,
+    also if `target` is a folder with files.
     """
     temporary = _temporary(target)
     try:
@@ -169,6 +168,6 @@ def commit_folder(target: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def rename_folder(path: Path, target: Path) -> None:
-    """Renames a folder and flushes the new name to the disk. Raises OSError."""
+    """Renames a folder, and flushes its parent folder to the disk. Raises OSError."""
     os.rename(path, target)
     _sync_folder(path.parent)

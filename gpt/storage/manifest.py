@@ -1,5 +1,5 @@
-"""A checkpoint's manifest: everything about it that is not a tensor, stored as sealed JSON
-(gpt/storage/model_file.py).
+"""A checkpoint's manifest has everything about the checkpoint except tensors. Its file is JSON with
+a digest of its own bytes (gpt/storage/model_file.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from gpt.words import text_name
 
 @dataclass(frozen=True)
 class CorpusId:
-    """The text that a run was trained on, identified by its content, not by its path.
+    """Identifies the text that a run was trained on by the text's content, not by its path.
 
-    digest: BLAKE3 of its UTF-8. boundary: the number of training characters; None: --val-fraction
-    sets it. order: a hash of the order of its pieces, if validation pieces were moved to the end.
+    digest: the BLAKE3 hash of the text in UTF-8. sources: the names of its files. boundary: the
+    number of characters in the training split; None: --val-fraction sets it. order: a hash of the
+    order of the text's pieces, if validation pieces were moved to the end; otherwise "".
     """
 
     digest: str
@@ -30,7 +31,7 @@ class CorpusId:
 
     @property
     def names(self) -> list[str]:
-        """The names of its files without their folders, as people read them."""
+        """The names of the text's files, without folders, for people."""
         return [os.path.basename(text_name(source)) for source in self.sources]
 
 
@@ -38,9 +39,9 @@ class CorpusId:
 class Baseline:
     """The losses of n-gram counting on a validation split (gpt/counting/baseline.py).
 
-    losses: nats per character for the orders 1, 2, … counted: how many characters of the training
-    split, its last ones, were counted; scored: how many characters of the validation split were
-    predicted.
+    losses: nats per character, for the orders 1, 2, and so on. counted: the number of characters
+    that were counted, at the end of the training split. scored: the number of characters of the
+    validation split that counting predicted.
     """
 
     losses: tuple[float, ...]
@@ -49,7 +50,7 @@ class Baseline:
 
     @property
     def nats(self) -> float:
-        """The lowest loss; a little too low, as the scored split also chooses the order."""
+        """The lowest loss. It is a little too low, because its order is chosen on the same text."""
         return min(self.losses)
 
     @property
@@ -60,37 +61,37 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Doubts:
-    """Reasons to doubt losses on a validation split (gpt/corpus/doubts.py); 0: none.
+    """Reasons why a loss on the validation split may mislead (gpt/corpus/doubts.py); 0: no reason.
 
-    copied: the share of its text that stands in the training text, too. unlike: how many nats the
-    loss of counting on it lies above that on any other tenth of the text.
+    copied: the share of the validation text that also stands in the training text. unlike: by how
+    many nats the loss of counting is higher than on any other tenth of the text.
     """
 
     copied: float = 0.0
     unlike: float = 0.0
 
     @property
-    def texts(self) -> list[str]:
-        """Each reason, and what helps."""
+    def sentences(self) -> list[str]:
+        """A sentence for every reason: what is wrong, and what the user can do."""
         texts = []
         if self.copied:
             texts.append(
                 f"{self.copied:.0%} of the validation text stands in the training text, too, so "
-                "its loss says little about new texts; leave out what the text has twice"
+                "its loss says little about new texts; remove passages that the text has twice"
             )
         if self.unlike:
             texts.append(
-                "the end of the text, which validates, is unlike the rest (a licence, another "
-                f"author or language? {self.unlike:.2f} nats above any other tenth), so the last "
-                "step counts as the best; remove it, or validate on pieces of the whole text: "
-                "`split='every:20'`"
+                "the end of the text, which validates, is unlike the rest: its loss with counting "
+                f"is {self.unlike:.2f} nats above that of any other tenth (a licence, another "
+                "author or language?), so gptx takes the last step as the best; remove this end, "
+                "or validate on pieces of the whole text: `split='every:20'`"
             )
         return texts
 
 
 @dataclass(frozen=True)
 class TrainedText:
-    """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown."""
+    """A text that a run was trained on. digest: that of CorpusId; "" if the text is unknown."""
 
     run: str
     digest: str = ""
@@ -101,9 +102,9 @@ class TrainedText:
 class Parent:
     """The model whose weights a run starts with.
 
-    run: its name or, for a model file without its run, the file's name. digest: the model file's.
-    added: the characters of the run's text that the parent did not know. texts: the texts that the
-    parent, its parent and so on were trained on, oldest first.
+    run: the name of the parent's run, or of its model file if the file is in no run. digest: that
+    of the model file. added: the characters of the new run's text that the parent's vocabulary
+    lacked. texts: the texts that the parent and its own parents were trained on, oldest first.
     """
 
     run: str
@@ -122,9 +123,9 @@ class Parent:
 class Clock:
     """The time budget of a training, for the steps after `start_step`.
 
-    seconds: from start_elapsed, the run's time at that step, to the last save, evaluations and
-    saves included. peak: the highest learning rate, as a share of `learning_rate`. progress: the
-    share of the schedule that is done; it never falls, and training ends at 1.
+    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at that
+    step. peak: the highest learning rate, as a share of the option `learning_rate`. progress: the
+    share of the learning-rate schedule that is done; it never falls, and training ends at 1.
     """
 
     seconds: float
@@ -134,14 +135,14 @@ class Clock:
     progress: float = 0.0
 
     @property
-    def ends(self) -> float:
-        """The run's time at which training ends."""
+    def end_elapsed(self) -> float:
+        """The run's `elapsed` at which training ends."""
         return self.start_elapsed + self.seconds
 
-    def moved(self, now: Manifest, reserve: float) -> Clock:
+    def after_step(self, now: Manifest, reserve: float) -> Clock:
         """The clock after a step. reserve: seconds for the last evaluation and save.
 
-        A text that has been read as often as gptx plans (`steps`) ends the schedule earlier.
+        The schedule ends earlier if the run has done train.steps, the most that the text allows.
         """
         by_time = (now.elapsed - self.start_elapsed) / max(self.seconds - reserve, 1e-9)
         by_text = (now.step - self.start_step) / (now.train.steps - self.start_step)
@@ -150,19 +151,17 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything about a checkpoint that is not a tensor. Losses in nats per character.
+    """Everything about a checkpoint except tensors. Losses are nats per character.
 
-    val_loss and best_loss are measured on the same part of the validation split, see `part`; the
-    step with the lowest one is the best; the last one, if the split is unlike the rest of the text
-    (`doubts`), as its loss would prefer a step that has learned little. Results show the best
-    step's loss as shown_loss.
-    final_loss: the loss of best_step's weights on final_characters of the split, measured at the
-    end of a run whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of
-    the GPT alone. seconds: time spent on steps. elapsed: time since training began, including
-    evaluations and saves, without interruptions of the run. clock: only in a run
-    with a time budget; train.steps is then the most that the text allows.
-    imported: names the program that trained the model; `train` then has only the number of steps,
-    and corpus.digest is "" if the training text is unknown.
+    best_step: the step with the lowest val_loss or, if the validation split is unlike the rest of
+    the text (`doubts`), the last evaluated step, as such a split prefers a model that has learned
+    little. val_loss and best_loss are measured on the same number of evaluated_characters.
+    final_loss: the loss of best_step on final_characters characters, measured at the end of a run
+    whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT alone.
+    seconds: time spent on steps. elapsed: time since training began, without interruptions. clock:
+    only in a run with a time budget; train.steps is then the most that the text allows. imported:
+    the program that trained the model; `train` then has only the number of steps, and corpus.digest
+    is "" if the training text is unknown.
     """
 
     step: int
@@ -181,55 +180,55 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
     clock: Clock | None = None
-    val_characters: int = 0  # how many validation characters to predict; 0: unknown
+    val_characters: int = 0  # characters of the validation split to predict; 0: unknown
     final_loss: float | None = None
     final_characters: int = 0
     gpt_loss: float | None = None
     baseline: Baseline | None = None  # None: the model was imported
-    imported: str = ""  # where an imported model comes from; "" if gptx trained it
+    imported: str = ""  # "": gptx trained the model
     parent: Parent | None = None  # None: the run started from random weights
     doubts: Doubts = Doubts()
 
-    def texts(self, run: str) -> tuple[TrainedText, ...]:
-        """Every text that the weights of the run named `run` were trained on, oldest first."""
+    def trained_texts(self, run: str) -> tuple[TrainedText, ...]:
+        """Every text that these weights were trained on, oldest first. run: this run's name."""
         own = TrainedText(run, self.corpus.digest, self.train.val_fraction)
         return (*(self.parent.texts if self.parent else ()), own)
 
     def settings(self) -> dict[str, Any]:
-        """Every option that someone needs to train such a run again."""
+        """The options that train the same run again: name -> value."""
         values = {**vars(self.model), **vars(self.train)}
         names = [*options_of(ModelConfig), *options_of(TrainConfig)]
         settings = {"preset": self.preset, **{name: values[name] for name in names}}
-        if self.clock is not None:  # the steps are only the text's limit
+        if self.clock is not None:  # time ends such a run, not a number of steps
             del settings["steps"]
-            settings["minutes"] = self.clock.ends / 60
+            settings["minutes"] = self.clock.end_elapsed / 60
         return settings
 
     @property
     def step_characters(self) -> int:
-        """The number of characters that a step learns to predict."""
+        """The number of characters that the model predicts in a training step."""
         return self.train.batch_size * self.model.block_size
 
     @property
     def progress(self) -> float:
-        """The share of the schedule that is done: of the steps or, with a clock, of the time."""
+        """The share of the training that is done, of its steps or, with a clock, of its time."""
         return min(1.0, self.step / self.train.steps) if self.clock is None else self.clock.progress
 
     @property
-    def part(self) -> tuple[int, int]:
-        """How many characters val_loss and best_loss were measured on, and how many there are."""
+    def evaluated_characters(self) -> tuple[int, int]:
+        """The validation characters that an evaluation predicts, and all validation characters."""
         block_size, most = self.model.block_size, self.train.eval_chars
         return characters_read(self.val_characters, block_size, most), self.val_characters
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
-        """best_step's loss on the largest measured part: (nats, its characters, all characters)."""
+        """final_loss, otherwise best_loss: (nats, characters predicted, validation characters)."""
         if self.final_loss is None:
-            return self.best_loss, *self.part
+            return self.best_loss, *self.evaluated_characters
         return self.final_loss, self.final_characters, self.val_characters
 
-    def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
-        """The manifest after an evaluation of this step, with its loss and the best step so far."""
+    def with_losses(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
+        """The manifest with the losses of a new evaluation, and with the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
         is_best = self.best_loss is None or val_loss < self.best_loss  # NaN is no best loss
         if not is_best and not self.doubts.unlike:
@@ -246,9 +245,10 @@ class Manifest:
 
 
 def characters_read(total: int, block: int, most: int) -> int:
-    """How many of the `total` characters an evaluation predicts, at most `most` (0: all).
+    """The number of characters, of `total`, that an evaluation predicts.
 
-    A part consists of whole windows of `block` characters, or of a part of one window.
+    most: the option eval_chars; 0: all. The number is rounded down to whole windows of `block`
+    characters, unless it is less than one window.
     """
     if not 0 < most < total:
         return total

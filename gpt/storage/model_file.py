@@ -1,11 +1,11 @@
-"""Reads and writes model files (safetensors); checks each against its own config before its use.
+"""Reads and writes model files (safetensors). Reading a file checks it completely.
 
-Names, shapes and types must be exactly the config's, and no number may be infinite. The file
-contains a digest of all its bytes, so that it can be checked without its run. State files (the
-optimizer's tensors) and JSON files are sealed so, too.
+The names, shapes and types of its tensors must be those that its config needs, and all numbers must
+be finite. A sealed file contains a digest of its own bytes, so that it can be checked without its
+run. Model files, state files (the optimizer's tensors) and manifests are sealed.
 
 The digest (BLAKE3: O'Connor, Aumasson, Neves and Wilcox-O'Hearn, 2020) stands in the file's JSON.
-It is that of the file with BLANK in its place.
+gptx computes it from the file with BLANK in the digest's place.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from gpt.storage import files
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 
-SCHEMA = 1  # of manifests, model files, states and records of encoded texts
-BLANK = "0" * 64  # stands for the digest until it is known
+SCHEMA = 1  # the version of manifests, model files, state files and records of encoded texts
+BLANK = "0" * 64  # what a file has in place of its digest while the digest is computed
 _DIGEST = re.compile(rb"digest\W+([0-9a-f]{64})")
 Kind = TypeVar("Kind")
 EXCERPT_LENGTH = 1000  # characters of the validation split that a model file contains
-ENTRY = "gptx"  # of a file's metadata: everything that gptx writes beside the tensors
-#: Arrays of the counting expert (gpt/counting/tables.py) and its gate.
+ENTRY = "gptx"  # the name of the file's metadata entry that has gptx's JSON
+#: The arrays of counted n-grams (gpt/counting/tables.py), and of the gate that mixes them in.
 COUNTING = ("symbols", "counts", "children", "gate")
 
 Tensors = dict[str, npt.NDArray[Any]]
@@ -49,20 +49,20 @@ class _Schema(msgspec.Struct):
 
 
 def to_json(values: Any, indent: int | None = None) -> str:
-    """BLANK and the schema, then the values of a dataclass or dict, as JSON. Raises ValueError for
-    NaN.
+    """JSON with BLANK, the schema, and the values of a dataclass or dict. Raises ValueError for NaN
+    and infinity.
     """
     sealed = {"digest": BLANK, "schema": SCHEMA, **msgspec.to_builtins(values)}
     return json.dumps(sealed, ensure_ascii=False, indent=indent, allow_nan=False)
 
 
 def seal(data: bytes) -> bytes:
-    """The file with its digest in the place of the first BLANK."""
+    """Replaces the first BLANK in a file's bytes by the digest of these bytes."""
     return data.replace(BLANK.encode(), blake3(data).hexdigest().encode(), 1)
 
 
 def find_digest(data: bytes, source: Path) -> str:
-    """The digest in a sealed file. Raises CheckpointError if it has none."""
+    """The digest in a sealed file, unchecked. Raises CheckpointError if the file has none."""
     match = _DIGEST.search(data)
     if match is None:
         raise CheckpointError(f"damaged, or not a gptx checkpoint: {source}")
@@ -70,20 +70,20 @@ def find_digest(data: bytes, source: Path) -> str:
 
 
 def check_seal(data: bytes, source: Path) -> str:
-    """The digest of a sealed file. Raises CheckpointError if a byte has changed."""
+    """Returns the digest of a sealed file. Raises CheckpointError if a byte has changed."""
     digest, view = find_digest(data, source), memoryview(data)
-    place = data.index(digest.encode())
-    hashed = blake3(view[:place])
+    start = data.index(digest.encode())
+    hashed = blake3(view[:start])
     hashed.update(BLANK.encode())
-    hashed.update(view[place + len(BLANK) :])
+    hashed.update(view[start + len(BLANK) :])
     if hashed.hexdigest() != digest:
         raise CheckpointError(f"damaged: {source} has changed since it was written")
     return digest
 
 
 def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
-    """The values in the JSON of a sealed file. Raises CheckpointError for another schema, and
-    unless they have the types of `kind`.
+    """Decodes the JSON of a sealed file into the class `kind`. Raises CheckpointError for another
+    schema or for values of other types.
     """
     try:
         schema = msgspec.json.decode(text, type=_Schema).schema
@@ -95,18 +95,18 @@ def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
 
 
 def seal_json(values: Any) -> bytes:
-    """A dataclass as a sealed JSON file."""
+    """The bytes of a sealed JSON file with a dataclass."""
     return seal(to_json(values, indent=1).encode())
 
 
 def open_json(data: bytes, kind: type[Kind], source: Path) -> Kind:
-    """The dataclass in a sealed JSON file. Raises CheckpointError."""
+    """Checks a sealed JSON file, and decodes it into the class `kind`. Raises CheckpointError."""
     check_seal(data, source)
     return decode(data, kind, source)
 
 
 class _About(msgspec.Struct):
-    """What a model file says beside its seal and its tensors; see StoredModel."""
+    """The JSON in a model file; see StoredModel."""
 
     config: ModelConfig
     vocabulary: Vocabulary
@@ -116,37 +116,38 @@ class _About(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Probe(Arrays):
-    """Ids, and the logits that torch computed for them in float64 when the model was saved.
+    """Texts, and the logits that torch computed for them in float64 when the model was saved.
 
-    ids: (R, L), each row a separate text. logits: (P, K), P = R·L, rounded to float32. Position p
-    stores the logits of K characters, those with the ids p·K, p·K + 1, … modulo vocab_size.
+    A program that computes the same logits reads the model correctly. ids: (R, L), R texts of L
+    characters. logits: (P, K) for the P = R·L positions, rounded to float32. Position p has the
+    logits of only K characters, whose ids are p·K, p·K + 1, … modulo vocab_size.
     """
 
     ids: npt.NDArray[np.int32]
     logits: npt.NDArray[np.float32]
 
-    def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """R rows of (L, vocab_size) logits -> (P, K), those that the probe stores."""
-        return pick_probe_logits(rows, self.logits.shape[1])
+    def largest_error(self, rows: Iterable[npt.NDArray[Any]]) -> float:
+        """The largest difference of R arrays of (L, vocab_size) logits from the stored ones."""
+        logits = pick_probe_logits(rows, self.logits.shape[1])
+        return float(np.abs(logits - self.logits).max())
 
 
 def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
-    """R rows of (L, vocab_size) logits -> (P, count), those that a probe stores."""
-    kept, first = list[npt.NDArray[Any]](), 0
+    """Picks the (P, count) logits that a probe stores from R arrays of (L, vocab_size) logits."""
+    picked, first = list[npt.NDArray[Any]](), 0
     for logits in rows:
         columns = np.arange(first, first + len(logits) * count) % logits.shape[1]
-        kept.append(np.take_along_axis(logits, columns.reshape(-1, count), axis=1))
+        picked.append(np.take_along_axis(logits, columns.reshape(-1, count), axis=1))
         first += columns.size
-    return np.concatenate(kept)
+    return np.concatenate(picked)
 
 
 @dataclass(frozen=True, repr=False)
 class StoredModel(Arrays):
-    """The content of a model file: enough to run the model, and to prove that it runs
-    correctly.
+    """The content of a model file: enough to run the model, and to check that it runs correctly.
 
-    excerpt: the start of the validation split. counting: the arrays of COUNTING, if the model
-    counts.
+    excerpt: the start of the validation split. counting: the arrays named in COUNTING; None if the
+    model does not count n-grams. source: the file's path.
     """
 
     config: ModelConfig
@@ -161,7 +162,7 @@ class StoredModel(Arrays):
 
     @property
     def name(self) -> str:
-        """The name of the run, or of the file if it is in no run's folder."""
+        """The name of the run, or of the file if the file is in no run's folder."""
         folder = self.source.parent
         is_step = folder.name == f"step-{self.step:08d}"
         return printable(folder.parent.name if is_step else self.source.name)
@@ -173,15 +174,17 @@ class StoredModel(Arrays):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint that a result came from, for programs."""
+        """Names the model in the JSON of a result: its run, step and digest."""
         return {"run": self.name, "step": self.step, "checkpoint": self.digest}
 
-    def example(self, length: int = 12) -> str:
-        """The excerpt's first line with `length` characters or more, cut between words."""
+    def example_text(self, length: int = 12) -> str:
+        """The excerpt's first line with at least `length` characters, cut to `length` or fewer at
+        the end of a word.
+        """
         lines = self.excerpt.split("\n")
         whole = lines[1:-1] or lines  # the first and last lines may be incomplete
-        good = [line.strip() for line in whole if len(line.strip()) >= length]
-        line = good[0] if good else max(map(str.strip, lines), key=len) or self.excerpt
+        long = [line.strip() for line in whole if len(line.strip()) >= length]
+        line = long[0] if long else max(map(str.strip, lines), key=len) or self.excerpt
         longest = min(length, self.config.block_size)
         cut = line[:longest]
         if len(line) > longest and " " in cut and line[longest] != " ":
@@ -190,19 +193,17 @@ class StoredModel(Arrays):
 
 
 def pack(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
-    """The bytes of a sealed safetensors file; equal content gives equal bytes. about: what the
-    file says beside its tensors.
-    """
+    """The bytes of a sealed safetensors file, equal for equal content. about: the JSON's values."""
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    # One entry, because the library writes several in random order.
+    # The library writes several metadata entries in a random order, so there is only one.
     return seal(safetensors.numpy.save(whole, {ENTRY: to_json(about)}))
 
 
 def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes, str]:
-    """The tensors, the JSON and the digest of a file from `pack`. recorded: the digest in its
-    manifest.
+    """Reads the tensors, the JSON and the digest of a file that `pack` made.
 
-    Raises CheckpointError if the file is missing, damaged, not of gptx or not the recorded one.
+    recorded: the digest in the manifest; None: not known. Raises CheckpointError if the file is
+    missing, damaged, not written by gptx, or has another digest.
     """
     data = files.read(path)
     digest = check_seal(data, path)
@@ -212,7 +213,7 @@ def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes
     try:
         text: str = json.loads(header)["__metadata__"][ENTRY]
         return safetensors.numpy.load(data), text.encode(), digest
-    except (ValueError, KeyError, SafetensorError):  # a manifest is sealed, too
+    except (ValueError, KeyError, SafetensorError):  # another sealed file, such as a manifest
         raise CheckpointError(f"not a gptx checkpoint: {path}") from None
 
 
@@ -227,9 +228,9 @@ def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
 
 
 def read_model(path: Path, recorded: str | None = None) -> StoredModel:
-    """Opens a model file, alone or with the digest that its manifest records.
+    """Reads and checks a model file. recorded: the digest in the manifest; None: not known.
 
-    Raises CheckpointError if it is missing, damaged or not a gptx model.
+    Raises CheckpointError if the file is missing, damaged or not a model of gptx.
     """
     tensors, text, digest = read_sealed(path, recorded)
     about = decode(text, _About, path)

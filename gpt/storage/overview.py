@@ -1,5 +1,5 @@
-"""What people and programs see of saved runs: a list, one run, its losses over its training, and
-how good a loss is beside counting n-grams.
+"""Results about saved runs: a list of runs, one run with its losses and samples, and sentences that
+compare a loss with that of counting n-grams.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from gpt.show.result import Arrays, Column, Line, Result
 from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
 from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
 from gpt.words import (
-    bits,
-    counted,
     cut,
     duration,
     first_few,
+    in_millions,
     layers_and_heads,
-    millions,
-    quoted,
+    nats_to_bits,
+    pluralize,
+    quoted_label,
 )
 
-LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
-MOST_CHARACTERS = 12  # characters that a fact lists
+# The widths, in cells of the terminal, to which texts are cut.
+LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60
+MOST_CHARACTERS = 12  # new characters that a fact names
 
 Losses = npt.NDArray[np.float64]
-#: A loss in nats, the number of characters that it is the mean of, and of how many of the split.
+#: A loss in nats, the number of characters it was measured on, and the number in the whole split.
 Measured = tuple[float | None, int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Curve(Arrays):
-    """A run's losses at its N evaluations, in nats per character; each array is (N,).
+    """A run's losses at its N evaluations, in nats per character; all arrays are (N,).
 
-    steps: the step of each evaluation. train: the mean loss of the training steps since the
-    evaluation before. val: the loss on the validation split. characters: how many characters of the
-    split it was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
-    where it was not recorded.
+    steps: the steps of the evaluations. train: the mean loss of the training steps since the
+    previous evaluation. val: the validation loss. characters: the number of validation characters
+    that it was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
+    where the log does not have it; None if the log never has it.
     """
 
     steps: npt.NDArray[np.int64]
@@ -60,9 +61,9 @@ class Curve(Arrays):
 
 @dataclass(frozen=True, repr=False)
 class Overview(Result):
-    """One run: what was trained and how, its losses, and three of the samples that it wrote.
+    """A saved run: its model, its options, its losses, and three of its samples.
 
-    manifest: that of its newest checkpoint. Reading the logs raises CheckpointError.
+    manifest: that of the newest checkpoint. Methods that read the logs raise CheckpointError.
     """
 
     run: Run
@@ -86,24 +87,21 @@ class Overview(Result):
     @property
     def title(self) -> str:
         manifest = self.manifest
+        title = f"{self.name} · step {manifest.step:,}"
         if manifest.imported:
-            return f"{self.name} · step {manifest.step:,}"
-        steps = f"step {manifest.step:,}"
-        if manifest.clock is None:
-            steps += f" of {manifest.train.steps:,}"
-        return f"{self.name} · {steps} · {duration(manifest.elapsed)}"
+            return title
+        steps = f" of {manifest.train.steps:,}" if manifest.clock is None else ""
+        return f"{title}{steps} · {duration(manifest.elapsed)}"
 
     @property
     def loss(self) -> float | None:
-        """The loss of the best step, nats per character, on the largest part of the validation
-        split on which it was measured; None if nothing was evaluated.
-        """
+        """The validation loss of the best step, nats per character; None before an evaluation."""
         return self.manifest.shown_loss[0]
 
     @cached_property
     def curve(self) -> Curve:
-        """The losses at each evaluation so far, nats per character."""
-        read, of = self.manifest.part
+        """The losses at all evaluations so far, in nats per character."""
+        read, total = self.manifest.evaluated_characters
         records = [record for record in self.run.records("metrics") if "val_loss" in record]
 
         def column(name: str, missing: float = np.nan) -> Losses:
@@ -114,25 +112,22 @@ class Overview(Result):
             steps=column("step").astype(np.int64),
             train=column("train_loss"),
             val=column("val_loss"),
-            characters=column("val_characters", read).clip(0, of).astype(np.int64),
+            characters=column("val_characters", read).clip(0, total).astype(np.int64),
             gpt=gpt if np.isfinite(gpt).any() else None,
         )
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option of the model and the training."""
+        """All options of the model and the training: name -> value."""
         return {**vars(self.manifest.model), **vars(self.manifest.train)}
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """How good it is and what it is; the long form also has every option; for an imported run,
-        those of the model.
-        """
+        """The run's loss, text and model. The long form adds the options that are known."""
         manifest = self.manifest
-        alone = manifest.gpt_loss
         facts: dict[str, str] = {
             "loss": "" if manifest.imported else _loss_facts(manifest),
-            "doubts": "; ".join(map(with_flags, manifest.doubts.texts)),
-            "GPT alone": "" if alone is None else f"{alone:.4f} nats",
+            "doubts": "; ".join(map(with_flags, manifest.doubts.sentences)),
+            "GPT alone": "" if manifest.gpt_loss is None else f"{manifest.gpt_loss:.4f} nats",
             "text": corpus_facts(manifest.corpus, manifest.model, manifest.parent),
             "from": manifest.imported or parent_facts(manifest.parent),
             "model": model_facts(manifest.model),
@@ -143,26 +138,27 @@ class Overview(Result):
         return facts
 
     def curves(self) -> Sequence[Line]:
-        """The losses over the steps."""
+        """The losses over the steps; nothing before the second evaluation."""
         curve = self.curve
         losses = {"validation": curve.val, "training": curve.train, "GPT alone": curve.gpt}
         steps = curve.steps.tolist()
         lines = [Line(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
         return lines if len(steps) > 1 else ()
 
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         """The first, the middle and the last sample."""
         samples, rows = self.run.records("samples"), []
         losses = dict(zip(self.curve.steps.tolist(), self.curve.val.tolist(), strict=True))
-        for place in sorted({0, (len(samples) - 1) // 2, len(samples) - 1}) if samples else ():
-            step, text = samples[place]["step"], " ".join(samples[place]["text"].split())
+        last = len(samples) - 1
+        for number in sorted({0, last // 2, last}) if samples else ():
+            step, text = samples[number]["step"], " ".join(samples[number]["text"].split())
             text = cut(text, LONGEST_SAMPLE)
             rows.append({"step": step, "loss": losses.get(step), "text": text})
         return rows
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each evaluation."""
+        """A row for every evaluation."""
         curve = self.curve
         columns = {"step": curve.steps, "train": curve.train, "val": curve.val}
         if curve.gpt is not None:
@@ -172,7 +168,7 @@ class Overview(Result):
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def record(self) -> Mapping[str, Any]:
-        """How the run ended, its options and its corpus."""
+        """The run's outcome, options and corpus, for programs."""
         corpus = self.manifest.corpus
         text = {"sources": list(corpus.sources), "characters": corpus.characters}
         return {
@@ -185,31 +181,31 @@ class Overview(Result):
 
 def _loss_facts(manifest: Manifest) -> str:
     """The loss of the best step, compared with counting."""
-    nats, characters, of = manifest.shown_loss
+    nats, characters, total = manifest.shown_loss
     if nats is None:
         return "not evaluated yet"
     loss = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
-    if characters < of:
-        loss += f" (on {characters:,} of {of:,})"
-    verdict = compared_with_counting(manifest)
+    if characters < total:
+        loss += f" (on {characters:,} of {total:,})"
+    verdict = compare_with_counting(manifest)
     return f"{loss}, {verdict}" if verdict else loss
 
 
 def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
-    """How a run went, for programs."""
+    """A run's steps, losses and times, for programs."""
     clock = manifest.clock
-    best, characters, of = manifest.shown_loss
+    best, characters, total = manifest.shown_loss
     return {
         "run": name,
         "step": manifest.step,
         "best_step": manifest.best_step,
         "val_nats": best,
-        "val_bits": None if best is None else bits(best),
+        "val_bits": None if best is None else nats_to_bits(best),
         "val_characters": characters or None,
-        "val_split": of or None,
+        "val_split": total or None,
         "seconds": round(manifest.seconds, 3),
         "elapsed": round(manifest.elapsed, 3),
-        "minutes": None if clock is None else clock.ends / 60,
+        "minutes": None if clock is None else clock.end_elapsed / 60,
         "gpt_nats": manifest.gpt_loss,
         "doubts": asdict(manifest.doubts),
         "parent": asdict(manifest.parent) if manifest.parent else None,
@@ -218,7 +214,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
 
 
 def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
-    """The text's sources and size."""
+    """Says the names and the size of a run's text. parent: the model that the run started from."""
     kinds = f"{config.vocab_size:,} {'in the vocabulary' if parent else 'different'}"
     if not corpus.sources:
         return f"not known, {kinds} characters"
@@ -226,19 +222,19 @@ def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = 
 
 
 def parent_facts(parent: Parent | None) -> str:
-    """The model that the run started from, and the characters that it did not know."""
+    """Names the model that the run started from, and the characters that were new to this model."""
     if parent is None:
         return ""
     if not parent.added:
         return f"{parent.title}, which knows all characters"
-    new = counted(len(parent.added), "new character")
-    added = first_few([quoted(character) for character in parent.added], MOST_CHARACTERS)
+    new = pluralize(len(parent.added), "new character")
+    added = first_few([quoted_label(character) for character in parent.added], MOST_CHARACTERS)
     return f"{parent.title}; {new}: {added}"
 
 
 def model_facts(config: ModelConfig) -> str:
-    """The model's size and shape."""
-    size = f"{millions(config.parameters())} parameters"
+    """Says a model's size, shape and context."""
+    size = f"{in_millions(config.parameters())} parameters"
     shape = f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}"
     counting = f", counting of up to {config.counting} characters" if config.counting else ""
     return f"{size}: {shape}, context {config.block_size}{counting}"
@@ -246,7 +242,7 @@ def model_facts(config: ModelConfig) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Runs(Result):
-    """Runs, the most recently saved last; `runs["name"]` or `runs[-1]` is one of them."""
+    """A list of runs, the most recently saved last. `runs["name"]` or `runs[-1]` gives one run."""
 
     runs: tuple[Overview, ...]
 
@@ -261,7 +257,7 @@ class Runs(Result):
 
     @property
     def title(self) -> str:
-        return counted(len(self), "run")
+        return pluralize(len(self), "run")
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -269,12 +265,12 @@ class Runs(Result):
     def __iter__(self) -> Iterator[Overview]:
         return iter(self.runs)
 
-    def __getitem__(self, which: str | SupportsIndex) -> Overview:
-        if isinstance(which, str):
-            return {run.name: run for run in self}[which]
-        return self.runs[index(which)]
+    def __getitem__(self, key: str | SupportsIndex) -> Overview:
+        if isinstance(key, str):
+            return {run.name: run for run in self}[key]
+        return self.runs[index(key)]
 
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
+    def table_rows(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []
         for number, run in enumerate(self, start=1):
             manifest = run.manifest
@@ -284,7 +280,7 @@ class Runs(Result):
             if manifest.doubts != Doubts():
                 mark += " (loss in doubt)"
             saved = ""
-            with suppress(OSError):  # the run may be gone by now
+            with suppress(OSError):  # someone may have deleted the run meanwhile
                 seconds = (run.path / step_folder(manifest.step)).stat().st_mtime
                 saved = f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
             row = {
@@ -303,13 +299,13 @@ class Runs(Result):
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each run; see `outcome_record`."""
+        """A row for every run; see `outcome_record`."""
         return [outcome_record(run.name, run.manifest) for run in self]
 
 
 def read_runs(root: Path) -> tuple[Runs, list[str]]:
-    """The runs of a folder, and the errors for those whose newest manifest cannot be read. Raises
-    CheckpointError if there is none.
+    """The runs in the folder `root`, and an error text for every run whose newest manifest is
+    damaged. Raises CheckpointError if the folder has no run.
     """
     runs, problems = list[Overview](), list[str]()
     for run in all_runs(root) or [find_run(root)]:
@@ -320,9 +316,9 @@ def read_runs(root: Path) -> tuple[Runs, list[str]]:
     return Runs(tuple(runs)), problems
 
 
-def compared_with_counting(manifest: Manifest, measured: Measured | None = None) -> str:
-    """ "0.0037 worse than counting (1.1210)", in the four digits shown; "" if nothing was counted.
-    measured: a loss on the validation split; None: the run's shown loss.
+def compare_with_counting(manifest: Manifest, measured: Measured | None = None) -> str:
+    """Compares a loss with counting: "0.0037 worse than counting (1.1210)"; "" without a baseline.
+    measured: a loss on the validation split; None: the run's shown_loss.
     """
     (nats, *_), record = measured or manifest.shown_loss, counting_record(manifest, measured)
     if record is None or nats is None:
@@ -330,22 +326,23 @@ def compared_with_counting(manifest: Manifest, measured: Measured | None = None)
     counting = f"counting ({record['nats']:.4f})"
     if not record["same_characters"]:
         return f"{counting} was measured on other characters"
-    shown = f"{round(nats, 4) - round(record['nats'], 4):.4f}"
-    if float(shown) == 0:
+    difference = f"{round(nats, 4) - round(record['nats'], 4):.4f}"
+    if float(difference) == 0:
         return f"as good as {counting}"
-    verdict = "better" if shown.startswith("-") else "worse"
-    return f"{shown.removeprefix('-')} {verdict} than {counting}"
+    verdict = "better" if difference.startswith("-") else "worse"
+    return f"{difference.removeprefix('-')} {verdict} than {counting}"
 
 
 def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:
-    """What `compared_with_counting` compares, for programs. difference: above 0 if the model is
-    worse, None if the losses were measured on different characters.
+    """The baseline of counting and the loss's difference from it, for programs; None without a
+    baseline. The field "difference" is above 0 if the model is worse, and None if the two losses
+    were measured on different characters.
     """
-    nats, characters, of = measured or manifest.shown_loss
+    nats, characters, total = measured or manifest.shown_loss
     baseline = manifest.baseline
     if baseline is None:
         return None
-    same = characters == of == baseline.scored
+    same = characters == total == baseline.scored
     return {
         "order": baseline.order,
         "nats": baseline.nats,

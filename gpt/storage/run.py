@@ -1,12 +1,12 @@
-"""A run's folder: its steps, its logs, and a lock for the trainer that writes to it. The folder of
-runs: finds a run by its name or makes one.
+"""Reads and writes the folders of runs, and finds a run by its name.
 
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
     step-00001000/model.safetensors · state.safetensors · manifest.json
 
-A step (class Checkpoint) has the model, the optimizer's state, and the manifest that records both;
-opening it fails if any byte differs from the record. A log has one JSON object a line:
-metrics.jsonl for each evaluation, samples.jsonl for each sample. Readers need no lock.
+A step's folder (class Checkpoint) has the model, the optimizer's state, and a manifest with the
+digests of both files. Reading a file fails if its digest differs. A log has one JSON object in a
+line: metrics.jsonl a line for every evaluation, samples.jsonl a line for every sample. Only the
+trainer locks the run; reading needs no lock.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from gpt.storage.model_file import (
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 
 PINNED = ".pinned"  # the file that names the pinned run
-_BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # written before the first checkpoint
+_BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # files before the first checkpoint
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
-_ASIDE = "damaged-"  # how the names of folders that `abandon_after` has renamed begin
+_ASIDE = "damaged-"  # what `rename_damaged_after` puts before the names of folders
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 
 
@@ -56,14 +56,14 @@ def step_folder(step: int) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One committed step of a run."""
+    """A saved step of a run."""
 
     path: Path
     manifest: Manifest
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
-        """Reads the manifest. Raises CheckpointError."""
+        """Opens a step's folder and reads its manifest. Raises CheckpointError."""
         source = path / MANIFEST
         manifest = open_json(files.read(source), Manifest, source)
         if step_folder(manifest.step) != path.name:
@@ -71,24 +71,24 @@ class Checkpoint:
         return cls(path, manifest)
 
     def model(self) -> StoredModel:
-        """The verified model file. Raises CheckpointError."""
+        """Reads and checks the model file. Raises CheckpointError."""
         return read_model(self.path / MODEL, self.manifest.files[MODEL][1])
 
     def state(self, expected: Shapes) -> Tensors:
-        """The verified optimizer state. Raises CheckpointError."""
+        """Reads and checks the optimizer's state: name -> tensor. Raises CheckpointError."""
         tensors, *_ = read_sealed(self.path / STATE, self.manifest.files[STATE][1])
         check_tensors(tensors, expected, self.path / STATE)
         return tensors
 
     def verify(self) -> None:
-        """Reads and checks every byte that the manifest records. Raises CheckpointError."""
+        """Reads and checks every file that the manifest records. Raises CheckpointError."""
         for name, (_, digest) in self.manifest.files.items():
             read_sealed(self.path / name, digest)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A folder in checkpoints/, with its logs "metrics" and "samples"."""
+    """A run's folder in checkpoints/. The names of its logs are "metrics" and "samples"."""
 
     path: Path
 
@@ -97,7 +97,7 @@ class Run:
         return self.path.name
 
     def steps(self) -> list[int]:
-        """The committed steps, oldest first."""
+        """The numbers of the saved steps, oldest first."""
         try:
             entries = list(os.scandir(self.path))
         except (OSError, ValueError):  # ValueError: a name with a NUL character
@@ -109,16 +109,18 @@ class Run:
         )
 
     def step_paths(self) -> list[Path]:
-        """The folders of the committed steps, oldest first."""
+        """The folders of the saved steps, oldest first."""
         return [self.path / step_folder(step) for step in self.steps()]
 
     def last(self) -> Checkpoint:
-        """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
+        """The newest checkpoint. Raises CheckpointError if there is none, or if it is damaged."""
         return self.at("last")
 
     def at(self, which: str | SupportsIndex = "best") -> Checkpoint:
-        """which: "last", a step's number, or "best", the best step that the newest commit names, or
-        the newest commit if it names none. Raises CheckpointError, ConfigError.
+        """The checkpoint of a step. which: "last", a step's number, or "best".
+
+        The newest checkpoint names the best step; if that step is not saved, "best" gives the
+        newest checkpoint. Raises CheckpointError, ConfigError.
         """
         which = str(which)
         steps = self.steps()
@@ -131,35 +133,36 @@ class Run:
         if not which.isdecimal() or len(which) > 12:
             raise ConfigError("step", f"{which!r} is neither best, last nor a step's number")
         if int(which) not in steps:
-            kept = ", ".join(map(str, steps)) or "none"
-            raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")
+            saved = ", ".join(map(str, steps)) or "none"
+            raise CheckpointError(f"{self.name} has no step {which}; it keeps {saved}")
         return self._open(int(which))
 
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
 
     def last_undamaged(self) -> tuple[Checkpoint, list[str]]:
-        """The newest undamaged commit, and a warning for each newer one that is damaged. Raises
-        CheckpointError if there is none.
+        """The newest undamaged checkpoint, and a warning for every newer checkpoint that is
+        damaged. Raises CheckpointError if no checkpoint is undamaged.
         """
         warnings: list[str] = []
         for step in reversed(self.steps()):
             try:
-                commit = self._open(step)
-                commit.verify()
-                return commit, warnings
+                checkpoint = self._open(step)
+                checkpoint.verify()
+                return checkpoint, warnings
             except CheckpointError as error:
                 renamed = f"{_ASIDE}{step_folder(step)}"
                 warnings.append(
-                    f"{error}; trying the previous checkpoint (training renames this to {renamed})"
+                    f"{error}; trying the previous checkpoint (training renames the damaged one to "
+                    f"{renamed})"
                 )
         raise CheckpointError("\n".join([*warnings, f"no undamaged checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
-        """Saves a new step as a whole or not at all, then removes earlier steps.
+        """Saves a new step as a whole or not at all, then deletes earlier steps.
 
-        Keeps the newest two undamaged steps and the best one, or all. Steps with higher numbers
-        stay. Raises StorageError; then nothing has changed.
+        Of these, it keeps the newest undamaged one and the best one, or all (keep_all). Steps with
+        higher numbers stay. Raises StorageError; the run is then unchanged.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {
@@ -178,7 +181,7 @@ class Run:
         return Checkpoint(target, manifest)
 
     def _seems_whole(self, step: int) -> bool:
-        """Whether a step has its manifest, and every file with the recorded size."""
+        """Whether a step has its manifest, and all files have the sizes in the manifest."""
         with suppress(CheckpointError, OSError):
             path, recorded = self.path / step_folder(step), self._open(step).manifest.files
             return all(
@@ -186,7 +189,7 @@ class Run:
             )
         return False
 
-    def abandon_after(self, step: int) -> None:
+    def rename_damaged_after(self, step: int) -> None:
         """Renames the folders of later, damaged steps to damaged-step-N. Raises StorageError."""
         for path in self.step_paths():
             if int(path.name[5:]) > step:
@@ -197,7 +200,7 @@ class Run:
                     files.rename_folder(path, target)
 
     def replace_manifest(self, manifest: Manifest) -> Checkpoint:
-        """Replaces the manifest of a saved step; its tensors stay. Raises StorageError."""
+        """Replaces the manifest of a saved step, not its tensors. Raises StorageError."""
         saved = self._open(manifest.step)
         manifest = replace(manifest, files=saved.manifest.files)
         with files.storage_errors(f"save step {manifest.step} in {self.path}"):
@@ -205,45 +208,45 @@ class Run:
         return Checkpoint(saved.path, manifest)
 
     def write(self, name: str, text: str) -> None:
-        """Writes a file of the run beside its steps. Raises StorageError."""
+        """Writes a text file in the run's folder. Raises StorageError."""
         path = self.path / name
         with files.storage_errors(f"write {path}"):
             files.replace(path, text.encode())
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
-        """Adds a line to a log. Raises StorageError."""
+        """Adds a record as a line to a log. Raises StorageError."""
         path = self._log(log)
         with files.storage_errors(f"write {path}"):
             files.append(path, _json_line(record).encode())
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The lines of a log, without those that are damaged."""
-        path, lines = self._log(log), []
-        for data in files.read(path).splitlines() if os.path.lexists(path) else ():
+        """The records of a log, without damaged lines."""
+        path, records = self._log(log), []
+        for line in files.read(path).splitlines() if os.path.lexists(path) else ():
             with suppress(ValueError, RecursionError):
-                line = msgspec.json.decode(data, type=dict[str, Any])
-                if isinstance(line.get("step"), int):
-                    lines.append(line)
-        return lines
+                record = msgspec.json.decode(line, type=dict[str, Any])
+                if isinstance(record.get("step"), int):
+                    records.append(record)
+        return records
 
-    def forget_after(self, step: int) -> None:
-        """Deletes the log lines of later steps, which a resumed run will write again, and what a
-        kill has left of a line.
+    def cut_logs_after(self, step: int) -> None:
+        """Deletes damaged lines of the logs, and the lines of the steps after `step`, which a
+        resumed run will write again. Raises StorageError.
         """
         for log in ("metrics", "samples"):
             path = self._log(log)
             if os.path.lexists(path):
-                kept = [line for line in self.records(log) if line["step"] <= step]
-                self.write(path.name, "".join(map(_json_line, kept)))
+                earlier = [record for record in self.records(log) if record["step"] <= step]
+                self.write(path.name, "".join(map(_json_line, earlier)))
 
     def _log(self, log: str) -> Path:
         return self.path / f"{log}.jsonl"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the run for one trainer, and removes unfinished files of a killed trainer.
+        """Locks the run for one trainer, and deletes the temporary files of a killed one.
 
-        The system releases the lock if the process dies. Raises RunInUseError, StorageError.
+        The system releases the lock when the process ends. Raises RunInUseError, StorageError.
         """
         import filelock
 
@@ -256,18 +259,18 @@ class Run:
                     f"{self.name} is in use by another training; wait until it ends, or end it"
                 ) from None
         try:
-            files.sweep(self.path, age=0)
+            files.delete_abandoned(self.path, age=0)
             yield
         finally:
             lock.release()
 
 
-def _json_line(line: Mapping[str, Any]) -> str:
-    return f"{json.dumps(line, ensure_ascii=False, allow_nan=False)}\n"
+def _json_line(record: Mapping[str, Any]) -> str:
+    return f"{json.dumps(record, ensure_ascii=False, allow_nan=False)}\n"
 
 
 def check_run_name(name: str) -> str:
-    """Returns the name. Raises ConfigError unless it is one plain folder name."""
+    """Returns the name. Raises ConfigError if it has a character that a run's name may not have."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"invalid run name {name!a}: use letters, digits, '-', '_', '+' and '.', "
@@ -277,7 +280,7 @@ def check_run_name(name: str) -> str:
 
 
 def all_runs(root: Path) -> list[Run]:
-    """The runs in a folder that have a checkpoint; the most recently saved one is the last."""
+    """The runs in the folder `root` that have a checkpoint, the most recently saved run last."""
     try:
         folders = [Path(entry.path) for entry in os.scandir(root) if entry.is_dir()]
     except (OSError, ValueError):
@@ -292,7 +295,7 @@ def all_runs(root: Path) -> list[Run]:
 
 
 def pinned_run(root: Path) -> Run | None:
-    """The run that was pinned, if it still has a checkpoint."""
+    """The pinned run; None if no run is pinned or the pinned run has no checkpoint."""
     with suppress(OSError, ValueError):
         name = (root / PINNED).read_text("utf-8").strip()
         run = Run(root / name)
@@ -302,7 +305,7 @@ def pinned_run(root: Path) -> Run | None:
 
 
 def pin_run(root: Path, name: str) -> None:
-    """Pins a run: commands without --run then use it. name: "newest" removes the pin.
+    """Pins a run: commands without --run then use this run. name: "newest" removes the pin.
 
     Raises CheckpointError, ConfigError, StorageError.
     """
@@ -313,8 +316,9 @@ def pin_run(root: Path, name: str) -> None:
 
 
 def find_run(root: Path, name: str | None = None) -> Run:
-    """The named run; without a name, the pinned one, otherwise the most recently saved one. Raises
-    CheckpointError, ConfigError.
+    """The named run; without a name, the pinned run, otherwise the most recently saved run.
+
+    Raises CheckpointError if there is no such run, ConfigError for an invalid name.
     """
     if name is None:
         runs = all_runs(root)
@@ -328,7 +332,7 @@ def find_run(root: Path, name: str | None = None) -> Run:
 
 
 def _hint(runs: Sequence[Run], name: str = "") -> str:
-    """The end of an error: the most similar name, or the newest runs."""
+    """The end of an error message: the most similar name, or the newest runs."""
     lower = {run.name.lower(): run.name for run in runs}
     if similar := get_close_matches(name.lower(), lower, 1):
         return f"; did you mean {lower[similar[0]]}?"
@@ -339,18 +343,17 @@ def _hint(runs: Sequence[Run], name: str = "") -> str:
 
 
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:
-    """Makes a run's folder with the given name, or with the corpus's name and the next free
-    number.
+    """Makes a run's folder with this name; without a name, with the first free name of "STEM-1",
+    "STEM-2" and so on.
 
-    If a run was killed before its first checkpoint, its folder is used again. Raises ConfigError if
-    the name is taken, StorageError if the folder cannot be made.
+    A folder of this name is used again if its training was killed before the first checkpoint.
+    Raises ConfigError if the name is taken, StorageError if the folder cannot be made.
     """
     with files.storage_errors(f"make a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
         if name is not None:
-            run = check_free(root, name)
-            with suppress(FileExistsError):  # a training was killed before its first checkpoint
-                run.path.mkdir()
+            run = require_unused_run(root, name)
+            run.path.mkdir(exist_ok=True)
             return run
         base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
         for number in count(1):
@@ -360,9 +363,9 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
         return Run(root / f"{base}-{number}")
 
 
-def check_free(root: Path, name: str) -> Run:
-    """The run with this name. Raises ConfigError if the name is taken by a folder with other files
-    than a training makes before its first save.
+def require_unused_run(root: Path, name: str) -> Run:
+    """Returns the run with this name, which a training may start. Raises ConfigError if its folder
+    has a checkpoint, or a file that no training makes before its first checkpoint.
     """
     run = Run(root / check_run_name(name))
     advice = f"choose another name, or continue it: `resume` `run={run.name!r}`"
@@ -375,6 +378,6 @@ def check_free(root: Path, name: str) -> Run:
 
 
 def discard_if_empty(run: Run) -> None:
-    """Removes a run's folder if nothing was saved in it."""
+    """Deletes a run's folder if it has no checkpoint."""
     if not run.steps():
         files.discard(run.path)

@@ -23,7 +23,7 @@ from gpt.storage.overview import (
 )
 from gpt.storage.run import Run, pinned_run
 from gpt.training.progress import Evaluated, Event, Sampled
-from gpt.words import counted, cut, duration, first_few, layers_and_heads, ordinal
+from gpt.words import cut, duration, first_few, layers_and_heads, ordinal, pluralize
 
 if TYPE_CHECKING:
     from gpt.training.plan import Plan
@@ -69,7 +69,7 @@ def whole_card(plan: Plan) -> Facts:
     """All facts of the plan."""
     manifest, train, baseline = plan.manifest, plan.manifest.train, plan.baseline
     epochs = plan.steps * manifest.step_characters / plan.train_characters
-    steps, peak = counted(f"{plan.steps:,}", "step"), train.learning_rate
+    steps, peak = pluralize(f"{plan.steps:,}", "step"), train.learning_rate
     if manifest.clock is not None:
         steps, peak = f"about {steps}", manifest.clock.peak * peak
     training = (
@@ -77,7 +77,7 @@ def whole_card(plan: Plan) -> Facts:
         f"learning rate {peak:g} → {train.min_lr:g} ({train.schedule})"
     )
     environment = plan.machine.environment
-    device = f"{environment['device']}, {counted(int(environment['threads']), 'thread')}"
+    device = f"{environment['device']}, {pluralize(int(environment['threads']), 'thread')}"
     if environment["ranks"] != 1:
         device += f", {environment['ranks']} ranks"
     return {
@@ -170,7 +170,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
         commands.append(f"{resume} --minutes 10")
     losses = _losses(manifest)
     return {
-        ended: [f"{time} · {losses[0]}", *losses[1:], *map(with_flags, manifest.doubts.texts)],
+        ended: [f"{time} · {losses[0]}", *losses[1:], *map(with_flags, manifest.doubts.sentences)],
         **_small(manifest),
         "saved": str(run.path),
         "next": commands,
@@ -211,7 +211,7 @@ def _losses(manifest: Manifest) -> list[str]:
     if (nats if alone is None else alone) >= goal:
         longer = "" if ends_by_text(manifest) or manifest.since_best > 1 else "longer, or "
         lines[-1] += f": train {longer}on more text"
-    if characters > (read := manifest.part[0]):
+    if characters > (read := manifest.evaluated_characters[0]):
         lines.append(f"the losses above are of {read:,} of {of:,} validation characters")
     return lines
 
@@ -244,7 +244,7 @@ def _validation(plan: Plan) -> str:
 
 def _split(plan: Plan) -> str:
     """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
-    read, of = plan.manifest.part
+    read, of = plan.manifest.evaluated_characters
     facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate: {_validation(plan)}"
     if read < of:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "

@@ -192,7 +192,7 @@ class Plan:
         """
         manifest, clock = self.manifest, self.manifest.clock
         if clock is not None and self.ends_by_time:
-            return max(0.0, clock.ends - manifest.elapsed)
+            return max(0.0, clock.end_elapsed - manifest.elapsed)
         return max(0, self.steps - manifest.step) * self.speed.step / STEPS_SHARE
 
     @property
@@ -293,7 +293,7 @@ def resume_plan(
         manifest = _prolonged(plan, 60 * minutes)
     steps = manifest.train.steps
     if manifest.clock is not None:
-        left = max(0.0, manifest.clock.ends - manifest.elapsed)
+        left = max(0.0, manifest.clock.end_elapsed - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
     warnings: tuple[str, ...] = ()
     if manifest.clock is None:  # the clock repeats nothing
@@ -443,7 +443,7 @@ def estimate(plan: Plan, rate: float) -> Speed:
     forward, mixed, held = learning / characters / 3, 0.0, 0  # seconds for a character
     if model.counting > 0:
         mixed = MIXING * model.vocab_size
-        held = HeldOut.of(plan.train_characters, model.vocab_size).length * PIECES
+        held = HeldOut.of_split(plan.train_characters, model.vocab_size).length * PIECES
     return Speed(
         step=learning + muon / rate,
         character=forward + mixed / count,

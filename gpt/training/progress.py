@@ -22,7 +22,7 @@ from gpt.errors import ConfigError
 from gpt.storage.manifest import Clock, Manifest
 from gpt.storage.run import Checkpoint, Run
 from gpt.training import ranks
-from gpt.words import absent
+from gpt.words import missing_package
 
 NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are not measurements
 NEWEST, ENOUGH = 31, 5  # newest steps whose median is known; fewer say too little
@@ -115,7 +115,7 @@ class Records:
 def check_tracker(name: Tracker | None) -> None:
     """Raises ConfigError, with the command to install it, if a tracker's package is missing."""
     if name is not None and find_spec("tensorboardX") is None:
-        raise ConfigError(f"log {name}", f"needs {absent('tensorboardX')}")
+        raise ConfigError(f"log {name}", f"needs {missing_package('tensorboardX')}")
 
 
 def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) -> float:
@@ -224,7 +224,7 @@ class Timing:
             return earlier < passed
         working = sum(self.spent.values()) - self.spent["start"]
         pauses = working - self.spent["steps"]
-        return pauses + self._pause(now.part[0]) <= PAUSES_SHARE * working
+        return pauses + self._pause(now.evaluated_characters[0]) <= PAUSES_SHARE * working
 
     def affordable(self, characters: int, budget: float) -> int:
         """How many of these characters can be read at the end, in END_SHARE of the budget."""
@@ -233,7 +233,7 @@ class Timing:
 
     def reserve(self, now: Manifest, budget: float) -> float:
         """The seconds of a budget kept for the last evaluation, its save and the final reading."""
-        read, of = now.part
+        read, of = now.evaluated_characters
         at_end, seconds = self.affordable(of, budget), self._pause(read)
         if at_end > read:
             seconds += self._expected("character") * at_end

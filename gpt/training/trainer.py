@@ -26,7 +26,7 @@ from gpt.counting.baseline import Counting, Experts
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
-from gpt.model import GPT, initialise, start_from
+from gpt.model import GPT, copy_weights, initialise
 from gpt.show.result import Check
 from gpt.storage.manifest import Manifest, characters_read
 from gpt.storage.model_file import (
@@ -114,7 +114,7 @@ class Trainer:
         else:
             self.model = GPT(shape)
             if job.start is not None:
-                start_from(self.model, job.start.tensors)
+                copy_weights(self.model, job.start.tensors)
             else:
                 initialise(self.model, self.config.seed)
             self.model.to(job.device)
@@ -129,8 +129,8 @@ class Trainer:
             restore_state(checkpoint, self._state())
             self.saved_step = checkpoint.manifest.step
             if ranks.is_first():
-                run.abandon_after(self.saved_step)
-                run.forget_after(self.saved_step)
+                run.rename_damaged_after(self.saved_step)
+                run.cut_logs_after(self.saved_step)
         self.stop_reason: str | None = None
 
     def mixture(self, model: GPT, step: int) -> Mixture | None:
@@ -195,7 +195,7 @@ class Trainer:
         )
         if now.clock is not None:
             reserve = self.timing.reserve(now, now.clock.seconds)
-            now = replace(now, clock=now.clock.moved(now, reserve))
+            now = replace(now, clock=now.clock.after_step(now, reserve))
         self.manifest = now
         return Stepped(step, loss)
 
@@ -215,14 +215,14 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         """Evaluates the last step."""
         before = self.manifest
-        read, (total, count) = before.part[0], before.running
+        read, (total, count) = before.evaluated_characters[0], before.running
         mixture = self.mixture(self.kept, before.step)
         fitting = self._lap("counting")
         losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
         reading = self._lap("evaluations")
         self.timing.measured(fitting=fitting, character=reading / read)
         self._check(losses.nats, before.step, "the validation loss")
-        self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
+        self.manifest = now = self.manifest.with_losses(losses.nats, losses.gpt)
         self._log(
             losses,
             fitting + reading,
@@ -239,7 +239,7 @@ class Trainer:
         it allows, unless the evaluations have read as much.
         """
         now = self.manifest
-        (read, of), step = now.part, now.best_step
+        (read, of), step = now.evaluated_characters, now.best_step
         most = of if now.clock is None else self.timing.affordable(of, now.clock.seconds)
         most = characters_read(of, now.model.block_size, most)
         if most <= read or step is None or now.final_loss is not None or self._stopping():
@@ -333,7 +333,7 @@ def model_bytes(
         )
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
     if mixture:
-        tensors |= {f"counting.{name}": array for name, array in mixture.packed().items()}
+        tensors |= {f"counting.{name}": array for name, array in mixture.stored_arrays().items()}
     about = {"config": model.config, "vocabulary": vocabulary, "excerpt": excerpt, "step": step}
     return pack(tensors, about)
 

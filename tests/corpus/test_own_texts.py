@@ -169,7 +169,7 @@ def test_text_that_stands_in_both_splits_is_said(tmp_path: Path) -> None:
     twice = corpus_of(tmp_path, MANUAL[:60_000], MANUAL[:60_000])
     assert any("1.txt is the same text as " in note for note in twice.notes)
     assert doubts(twice, TrainConfig()).copied == 1
-    (text, *_) = doubts(twice, TrainConfig()).texts
+    (text, *_) = doubts(twice, TrainConfig()).sentences
     assert text.startswith("100% of the validation text stands in the training text")
     generator = random.Random(1)
     names = "\n".join(generator.choice(WORDS[:300]) for _ in range(4000)) + "\n"
@@ -186,7 +186,7 @@ def test_an_end_of_another_kind_is_said_unless_pieces_of_the_whole_text_validate
         corpus = corpus_of(tmp_path, MANUAL[:80_000] + other, split=split)
         reasons = doubts(corpus, TrainConfig(split=split))
         assert (reasons.unlike > 0.2, reasons.copied) == (said, 0)
-        assert all("`split='every:20'`" in text for text in reasons.texts)
+        assert all("`split='every:20'`" in text for text in reasons.sentences)
 
 
 def test_the_last_step_is_the_best_if_the_end_is_of_another_kind(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_last_step_is_the_best_if_the_end_is_of_another_kind(tmp_path: Path)
     for unlike, best in ((0.0, 1), (0.5, 2)):
         now = replace(manifest, doubts=Doubts(unlike=unlike))
         for step, loss in ((1, 1.5), (2, 1.75)):
-            now = replace(now, step=step).evaluated(loss)
+            now = replace(now, step=step).with_losses(loss)
         assert (now.best_step, now.since_best) == (best, 2 - best)
 
 

@@ -21,7 +21,7 @@ from gpt.config import RunConfig
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.sources import Texts
 from gpt.errors import ConfigError, ForeignModelError, TextError
-from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, plain_value
+from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, unpickle_plain
 from gpt.interface.trained import TrainedGPT, read_checkpoint
 from gpt.interface.training import resume_run
 from gpt.storage.run import Run
@@ -108,7 +108,7 @@ def test_run_without_its_text_says_what_is_missing(tmp_path: Path) -> None:
     assert run.heads().windows > 1
     opened = read_checkpoint(run.path)
     with pytest.raises(TextError, match=r"was imported without its text \(gptx import"):
-        splits_of_run(opened.name, opened.recorded, tmp_path / "data")
+        splits_of_run(opened.name, opened.manifest_or_none, tmp_path / "data")
     with (
         pytest.raises(ConfigError, match=r"imported without .* begin a new run .* --init-from RUN"),
         resume_run(Run(run.path), RunConfig(data=tmp_path), {}, Texts()),
@@ -125,7 +125,7 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     validation = TEXT[int(len(TEXT) * 0.9) :]
     assert run.name == "named"
     assert run.stored.excerpt == validation[:1000]
-    _, ids = splits_of_run(run.name, run.recorded, data)
+    _, ids = splits_of_run(run.name, run.manifest_or_none, data)
     assert run.vocabulary.decode(ids) == validation
     assert run.manifest.val_characters == len(validation) - 1
     blocks = (len(ids) - 1) // 12 * 12
@@ -204,14 +204,14 @@ def shared_tuples(levels: int) -> bytes:
 )
 def test_instructions_for_other_values_are_refused_before_they_run(data: bytes) -> None:
     with pytest.raises(ValueError, match="it is damaged, or not just dicts"):
-        plain_value(data)
+        unpickle_plain(data)
 
 
 def test_meta_that_is_cut_or_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="it is damaged"):
-        plain_value(pickle.dumps(meta_of(list("abc")))[:-1])
+        unpickle_plain(pickle.dumps(meta_of(list("abc")))[:-1])
     with pytest.raises(ValueError, match="it has more than 1,048,576 bytes"):
-        plain_value(b"." * (META_BYTES + 1))
+        unpickle_plain(b"." * (META_BYTES + 1))
 
 
 @pytest.mark.parametrize(

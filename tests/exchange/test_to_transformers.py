@@ -147,7 +147,7 @@ def test_card_has_what_the_hub_reads_and_code_that_works(
         "pipeline_tag": "text-generation",
         "tags": ["gptx", "character-level", "gpt2"],
     }
-    assert f"gptx\n{gpt.__version__} exported it as `GPT2LMHeadModel`" in body
+    assert f"gptx {gpt.__version__} exported it as `GPT2LMHeadModel`" in body
     assert f"- Characters: {len(CHARACTERS)}. " in body
     (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     prompt = eval(re.findall(r"tokenizer\((.*), return", code)[0])

@@ -15,7 +15,7 @@ from gpt.config import DrawnStage, ModelConfig
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES
 from gpt.errors import TextError
 from gpt.heads.activations import stage_shapes
-from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.heads.attention_map import AttentionMap, compute_attention_map
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Array, Reader, Stages
 from gpt.show.result import Check
@@ -61,23 +61,23 @@ def at(place: tuple[int, ...], value: float) -> Damage:
 
 def damaged(trained: TrainedGPT, layer: int, stage: str, damage: Damage) -> AttentionMap:
     reader = Damaged(trained, layer, stage, damage)
-    return inspect(reader, "the cat", trained.vocabulary.encode("the cat"))
+    return compute_attention_map(reader, "the cat", trained.vocabulary.encode("the cat"))
 
 
 def failed(attention: AttentionMap, stage: str = "weights") -> list[str]:
     """The names of the checks that do not pass."""
-    return [check.name for check in attention.checked(stage) if not check.passed]
+    return [check.name for check in attention.list_checks(stage) if not check.passed]
 
 
 @pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
 def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
     attention = trained.attn(text)
-    checks = {check.name: check for check in attention.checked()}
+    checks = {check.name: check for check in attention.list_checks()}
     assert list(checks) == [SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32]
     assert failed(attention) == []
     assert checks[DIAGONAL].error == checks[DIAGONAL].bound == 0.0
-    assert checks[PROBE].error == trained.proof.error > 0
-    assert checks[FLOAT32].error == trained.rounding.error > checks[PROBE].error
+    assert checks[PROBE].error == trained.probe_check.error > 0
+    assert checks[FLOAT32].error == trained.float32_check.error > checks[PROBE].error
     assert [check.name for check in checks.values() if not check.detail] == [SUM, FLOAT64]
     assert (attention.text, len(attention.ids)) == (text, len(text))
 
@@ -91,7 +91,7 @@ def test_the_difference_from_float64_is_that_of_the_stage(trained: TrainedGPT) -
         if stage in SQUARE:
             shown, expected = shown[..., read], expected[..., read]
         assert error == np.abs(shown - expected).max() < 1e-5
-        assert attention.checked(stage)[1] == Check(FLOAT64, error)
+        assert attention.list_checks(stage)[1] == Check(FLOAT64, error)
     assert attention.rounding.keys() == {*KEPT}
     assert attention.rounding["weights"] > 0
 

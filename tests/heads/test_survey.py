@@ -45,11 +45,11 @@ def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(heads: Surve
 
 def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(heads: Survey) -> None:
     began = replace(heads, set_heads=4)
-    rows = {row["head"]: row["began"] for row in began.shown()}
+    rows = {row["head"]: row["began"] for row in began.table_rows()}
     assert rows["L0H0"] == "began so"
     assert rows["L1H0"] == "(induction)"
     assert "began so: by gptx's first weights" in began.sentence()
-    assert not any(row["began"] == "began so" for row in heads.shown())
+    assert not any(row["began"] == "began so" for row in heads.table_rows())
 
 
 def test_a_survey_is_saved_as_a_figure(heads: Survey, tmp_path: Path) -> None:

@@ -57,11 +57,11 @@ def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     assert lines[0].startswith("after “the c”, 'a' (.")
     assert len(lines) <= 14
     order = np.argsort(-np.abs(found.values))
-    names = [row["part"] for row in found.shown()]
+    names = [row["part"] for row in found.table_rows()]
     largest = [part_name(found.parts[n]) for n in order[:5]]
     assert names == [*largest, f"{len(order) - 5} other parts", "sum"]
-    assert sum(row["adds"] for row in found.shown()[:-1]) == pytest.approx(found.logit)
-    assert len(found.shown(all=True)) == len(order) + 1
+    assert sum(row["adds"] for row in found.table_rows()[:-1]) == pytest.approx(found.logit)
+    assert len(found.table_rows(all=True)) == len(order) + 1
     assert "last norm divides by" in "".join(shown(found, all=True))
 
 
@@ -93,7 +93,7 @@ def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
     trained: TrainedGPT,
 ) -> None:
     long = "the cat sat on the mat"
-    with pytest.raises(TextError, match="22 characters, the model's context 16; shorten it"):
+    with pytest.raises(TextError, match="22 characters, but the model's context has only 16"):
         trained.why(long)
     assert trained.why(long, truncate=True).logit == trained.why(long[-16:]).logit
     cut = trained.why("é" + long, truncate=True, unknown="error")  # what is cut off may be unknown
@@ -104,6 +104,6 @@ def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
         trained.why("the c", char="at")
     with pytest.raises(ConfigError, match="against: '' is not one character"):
         trained.why("the c", against="")
-    with pytest.raises(ConfigError, match="against: this is `char` itself"):
+    with pytest.raises(ConfigError, match="against: this is the same character as `char`"):
         trained.why("the c", char="a", against="a")
     assert trained.why("").logit == trained.why("\n").logit

@@ -60,11 +60,11 @@ def test_every_result_on_a_device_equals_numpys(
             return super().block(x, layer)
 
     model = on(trained, lambda: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
-    model.prove()
+    model.check_probe()
     computed.clear()
     found, expected = (each.attn("the cat sat") for each in (model, trained))
     assert set(computed) == {"forward", "block"}  # of the probe, of the text
-    assert all(check.passed for check in found.checked())
+    assert all(check.passed for check in found.list_checks())
     assert [check.name for check in found.checks] == [check.name for check in expected.checks]
     assert 0 < found.rounding["weights"] < 1e-5
     for mine, its in zip(found.layers, expected.layers, strict=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 import runpy
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from gpt.errors import ConfigError
 from gpt.heads.survey import mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.page import live
-from gpt.page.live import MOST, Bits, live_page, model_record, rounded
+from gpt.page.live import MOST, Bits, join_scripts, live_page, model_record, round_tensors
 from gpt.reading.gpt import Reader
 from gpt.vocabulary import Vocabulary
 
@@ -93,6 +95,15 @@ def test_a_large_model_is_rounded_and_a_larger_one_refused(
         live_page(run)
 
 
+@pytest.mark.parametrize("script", ["page.js", "model/worker.js"])
+def test_joined_modules_have_no_name_twice(script: str) -> None:
+    """They share one scope, where a later function would silently replace an earlier one."""
+    pattern = r"^(?:async )?(?:function|const|let|class) (\w+)"
+    names = Counter(re.findall(pattern, join_scripts(script), re.M))
+    assert len(names) > 40
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_proves_the_logits_of_the_weights_in_the_file(
@@ -103,7 +114,7 @@ def test_the_page_proves_the_logits_of_the_weights_in_the_file(
     number, error = script("prove", record)
     bound = record["probe"]["tolerance"]
     assert error <= bound
-    tensors = rounded(model.stored.tensors, bits)
+    tensors = round_tensors(model.stored.tensors, bits)
     for name, found in script("tensors", record).items():
         assert np.array_equal(found, tensors[name].ravel()), name
     exact = Reader(model.config, {name: each.astype(np.float64) for name, each in tensors.items()})

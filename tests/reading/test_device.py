@@ -15,6 +15,7 @@ from gpt.errors import GptxError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Array, Reader
+from gpt.storage.model_file import pick_probe_logits
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids
 
@@ -37,8 +38,9 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
     }
     exact = Reader(stored.config, tensors).in_float64()
     probe = stored.probe
-    logits = probe.of(exact.logits(exact.forward(probe.ids))).astype(np.float32)
-    return TrainedGPT(replace(stored, tensors=tensors, probe=replace(probe, logits=logits)))
+    rows, kept = exact.logits(exact.forward(probe.ids)), probe.logits.shape[1]
+    probe = replace(probe, logits=pick_probe_logits(rows, kept).astype(np.float32))
+    return TrainedGPT(replace(stored, tensors=tensors, probe=probe))
 
 
 class Device:
@@ -116,7 +118,7 @@ def test_a_device_that_computes_the_probe_computes_every_result(
 ) -> None:
     asks, compute = RESULTS[result]
     device = Device(trained)
-    model = on(trained, lambda: device).prove()
+    model = on(trained, lambda: device).check_probe()
     assert device.asked == OPENING
     device.asked.clear()
     assert np.array_equal(compute(model), compute(trained))

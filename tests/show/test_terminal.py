@@ -72,7 +72,7 @@ class Example(Result):
     def sentence(self, all: bool = False) -> str:
         return "everything: --all" if not all else "everything is here"
 
-    def checked(self) -> Sequence[Check]:
+    def list_checks(self) -> Sequence[Check]:
         bound = 1e-9 if self.failed else 1e-6
         return Check("rows sum to 1", 1e-7, bound), Check("logits", 3e-7, None, detail=True)
 

@@ -96,6 +96,6 @@ def test_only_temporary_files_that_were_abandoned_are_removed(tmp_path: Path) ->
         for path in (old, foreign):
             path.write_bytes(b"old")
             os.utime(path, (0, time.time() - 2 * files.STALE))
-        files.sweep(tmp_path)
+        files.delete_abandoned(tmp_path)
         assert {*tmp_path.iterdir()} == {mine, foreign}
     assert tree(tmp_path) == {"ids": b"half", ".tmp-mine": b"old"}

@@ -18,7 +18,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.overview import (
     Overview,
     Runs,
-    compared_with_counting,
+    compare_with_counting,
     counting_record,
     outcome_record,
 )
@@ -120,14 +120,14 @@ def test_outcome_has_numbers_for_programs() -> None:
 
 def test_a_loss_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
     whole = manifest(best_loss=2.0, best_step=1800)
-    assert compared_with_counting(whole) == "0.5000 better than counting (2.5000)"
-    assert compared_with_counting(whole, (2.6, 111_539, 111_539)).startswith("0.1000 worse")
+    assert compare_with_counting(whole) == "0.5000 better than counting (2.5000)"
+    assert compare_with_counting(whole, (2.6, 111_539, 111_539)).startswith("0.1000 worse")
     assert counting_record(manifest(baseline=None)) is None
     of_part = replace(whole, train=TrainConfig(eval_chars=50_000))
     # evaluations read windows of the whole split, counting its first characters
     like_part = replace(of_part, baseline=Baseline((2.5,), 9, of_part.shown_loss[1]))
     for changed in (of_part, like_part):
-        assert compared_with_counting(changed).endswith("was measured on other characters")
+        assert compare_with_counting(changed).endswith("was measured on other characters")
         record = counting_record(changed)
         assert record
         assert (record["difference"], record["same_characters"]) == (None, False)

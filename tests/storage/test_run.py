@@ -185,7 +185,7 @@ def test_damaged_log_line_is_left_out_and_removed_at_resume(line: bytes, tmp_pat
             log.write(line)
     assert run.records("metrics") == [{"step": 1, "train_loss": 2, "val_loss": 1.5, "new": 7}]
     assert run.records("samples") == [{"step": 1, "text": "é\u2028\n"}]
-    run.forget_after(2)
+    run.cut_logs_after(2)
     assert tree(tmp_path) == before
 
 
@@ -195,7 +195,7 @@ def test_resume_drops_log_lines_after_the_checkpoint(tmp_path: Path) -> None:
     for step in (6, 12, 18):
         run.append("metrics", {"step": step, **losses})
         run.append("samples", {"step": step, "text": "é"})
-    run.forget_after(12)
+    run.cut_logs_after(12)
     for log in ("metrics", "samples"):
         assert [line["step"] for line in run.records(log)] == [6, 12]
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -259,7 +259,7 @@ def test_resume_beside_damaged_later_steps_loses_nothing(fresh_run: Run, state: 
     checkpoint, warnings = fresh_run.last_undamaged()
     assert checkpoint.manifest.step == 12
     for warning, name in zip(warnings, ("step-00000101", "step-00000100"), strict=True):
-        assert f"(training renames this to damaged-{name})" in warning
+        assert f"(training renames the damaged one to damaged-{name})" in warning
     for _ in resume(fresh_run, corpus, checkpoint, steps=18).events():
         pass
     assert fresh_run.last().manifest.step == 18
@@ -267,7 +267,7 @@ def test_resume_beside_damaged_later_steps_loses_nothing(fresh_run: Run, state: 
     aside = {"damaged-step-00000100", "damaged-step-00000101"}
     assert {path.name for path in fresh_run.path.glob("damaged-*")} == aside
     fresh_run.path.joinpath("step-00000100").mkdir()
-    fresh_run.abandon_after(18)
+    fresh_run.rename_damaged_after(18)
     assert (fresh_run.path / "damaged-step-00000100-again").is_dir()
 
 

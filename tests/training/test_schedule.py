@@ -65,7 +65,7 @@ def test_a_later_cycle_begins_at_the_lowest_rate_and_rises_to_its_peak() -> None
 def test_the_clock_moves_with_the_time_or_the_steps_and_never_back() -> None:
     clock = Clock(seconds=100, start_step=10, start_elapsed=50)
     now = manifest(step=20, elapsed=90.0, train=TrainConfig(steps=110))
-    assert clock.moved(now, reserve=20).progress == 0.5
-    assert clock.moved(replace(now, step=90), reserve=20).progress == 0.8
-    assert replace(clock, progress=0.7).moved(now, reserve=0).progress == 0.7
-    assert clock.moved(replace(now, elapsed=900.0), reserve=20).progress == 1
+    assert clock.after_step(now, reserve=20).progress == 0.5
+    assert clock.after_step(replace(now, step=90), reserve=20).progress == 0.8
+    assert replace(clock, progress=0.7).after_step(now, reserve=0).progress == 0.7
+    assert clock.after_step(replace(now, elapsed=900.0), reserve=20).progress == 1

@@ -179,7 +179,7 @@ def test_a_finished_run_begins_again_at_half_its_peak(tmp_path: Path) -> None:
     rates = rates_of(longer, clock)
     assert max(rates) == pytest.approx(0.5 * longer.config.learning_rate, rel=0.05)
     assert rates[0] < rates[1] < rates[2] > rates[-1]
-    expect_on_time(longer, longer.manifest.clock.ends)
+    expect_on_time(longer, longer.manifest.clock.end_elapsed)
 
 
 def test_a_stopped_run_gets_more_time_without_a_jump_of_its_rate(tmp_path: Path) -> None:

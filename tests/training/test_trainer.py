@@ -252,7 +252,7 @@ def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     assert end == Evaluated(30, loss)
     assert (manifest.final_loss, manifest.shown_loss) == (loss, (loss, of, of))
     assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64).nats
-    assert manifest.part == (64, of)
+    assert manifest.evaluated_characters == (64, of)
     records = trainer.run.records("metrics")
     assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
     assert records[-1]["final_loss"] == loss

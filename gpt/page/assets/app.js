@@ -1,20 +1,20 @@
 // @ts-check
-// The one state of the page, the question to the worker that follows from it, and what is shown: an
-// answer with the state that it belongs to. T characters of the window, V vocab_size.
+// Keeps the state of the page, asks the worker about it, and draws the worker's answer. The window is
+// the end of the text that the model reads. V is vocab_size.
 
-import { mark, part } from "./dom.js";
+import { byId, setAttr } from "./dom.js";
 import { readHues } from "./format.js";
 import { probabilities } from "./model/sampler.js";
 import { makeTyped } from "./typed.js";
 
-/** @import { Answer, Ask, Head, PageData, Reply, Request, SampleOptions, Seen } from "./model/protocol.js" */
+/** @import { Answer, Head, PageData, Question, Reply, Request, SampleOptions, Outputs } from "./model/protocol.js" */
 /** @import { Typed } from "./typed.js" */
 /** @typedef {"dots" | "scaled" | "masked" | "weights"} Stage */
 /**
- * row: a position of the window, null for the last one. key: of the chosen cell, null for the largest
- * weight of the row. id: the character whose logit is taken apart, null for the likeliest. look: the
- * chosen head, null until the first answer names the one that adds most. surprisal: whether it shades the
- * text. lens: whether the logit lens is open.
+ * What the user has chosen. row: a position of the window; null: the last one. key: the chosen cell's
+ * column; null: that of the row's largest weight. id: the character whose logit is split into parts;
+ * null: the likeliest. look: a head; null until the first answer names the head that adds most. off: the
+ * heads that are switched off. surprisal: whether it shades the text. lens: whether it is open.
  * @typedef {object} State
  * @property {string} text
  * @property {number | null} row
@@ -28,23 +28,23 @@ import { makeTyped } from "./typed.js";
  * @property {boolean} lens
  */
 
-/** What the page shows. */
+/** What the page shows: an answer of the worker, and the state that it belongs to. */
 export class Shown {
-  /** @param {State} state @param {Typed} typed @param {Ask} ask @param {Answer} answer */
-  constructor(state, typed, ask, answer) {
+  /** @param {State} state @param {Typed} typed @param {Question} question @param {Answer} answer */
+  constructor(state, typed, question, answer) {
     this.state = state;
     this.typed = typed;
     this.answer = answer;
-    this.row = ask.row;
+    this.row = question.row;
     this.look = answer.look;
     this.key = answer.key;
     this.parts = answer.now.parts;
-    this.off = state.off.some((each) => same(each, answer.look));
+    this.off = state.off.some((head) => same(head, answer.look));
     this.chances = this.#chances(answer.now);
     this.before = answer.before && this.#chances(answer.before);
   }
 
-  /** (V,) after temperature and filters. @param {Seen} seen */
+  /** (V,) probabilities after temperature and filters. @param {Outputs} outputs */
   #chances({ logits }) {
     return probabilities(logits, this.state.options);
   }
@@ -53,29 +53,29 @@ export class Shown {
     return this.typed.ids.length;
   }
 
-  /** The weights of the chosen head, row after row. */
+  /** The weights of the chosen head: the lower triangle, row after row. */
   get weights() {
     const { layer, head } = this.look;
     return this.answer.now.weights[layer][head];
   }
 
-  /** A weight of the chosen head. @param {number} row @param {number} key */
+  /** The chosen head's weight for a row and a key. @param {number} row @param {number} key */
   weight(row, key) {
     return this.weights[row * (row + 1) / 2 + key];
   }
 
-  /** What a head adds to the logit. @param {Head} head */
+  /** The number that a head adds to the explained logit. @param {Head} head */
   added({ layer, head }) {
     return this.parts.heads[layer][head];
   }
 }
 
-/** @param {Head} a @param {Head} b */
+/** Whether both are the same head. @param {Head} a @param {Head} b */
 export function same(a, b) {
   return a.layer === b.layer && a.head === b.head;
 }
 
-/** "head 1 of layer 2" @param {Head} at */
+/** A head's name, as "head 1 of layer 2". @param {Head} at */
 export function nameOf({ layer, head }) {
   return `head ${head} of layer ${layer}`;
 }
@@ -83,8 +83,8 @@ export function nameOf({ layer, head }) {
 export class App {
   /**
    * @param {PageData} data
-   * @param {string} worker its program
-   * @param {(reason: string) => void} fail shows a reason in place of all numbers
+   * @param {string} worker the worker's script
+   * @param {(reason: string) => void} fail shows an error in place of the page
    */
   constructor(data, worker, fail) {
     this.data = data;
@@ -106,16 +106,16 @@ export class App {
     };
     /** @type {Shown | null} */
     this.shown = null;
-    /** What draws a part of the page, in this order. @type {((shown: Shown) => void)[]} */
+    /** Functions that each draw one part of the page, in this order. @type {((shown: Shown) => void)[]} */
     this.parts = [];
     /** Makes the parts of the page, before the first answer is shown. */
     this.begin = () => {};
     /** @type {{error: number, bound: number} | null} */
     this.proof = null;
-    /** What is done once, when the present state is shown. @type {(() => void)[]} */
+    /** Functions to call once, when the present state has been drawn. @type {(() => void)[]} */
     this.waiting = [];
-    /** The state of a question that the worker has, and whether another one came meanwhile. */
-    this.asked = /** @type {{state: State, typed: Typed, ask: Ask} | null} */ (null);
+    /** The question that the worker has not yet answered; whether the state has changed since. */
+    this.pending = /** @type {{state: State, typed: Typed, question: Question} | null} */ (null);
     this.stale = false;
     const address = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));
     this.worker = new Worker(address);
@@ -128,22 +128,22 @@ export class App {
     this.#ask();
   }
 
-  /** Changes the state. Another text is read to its end. @param {Partial<State>} changes */
+  /** Changes the state. For a new text, the row is its last character. @param {Partial<State>} changes */
   set(changes) {
     const { text } = this.state;
     const fresh = { row: null, key: null, id: null };
-    const other = changes.text !== undefined && changes.text !== text;
-    this.state = { ...this.state, ...(other ? fresh : {}), ...changes };
-    if (this.asked) this.stale = true;
+    const isNew = changes.text !== undefined && changes.text !== text;
+    this.state = { ...this.state, ...(isNew ? fresh : {}), ...changes };
+    if (this.pending) this.stale = true;
     else this.#ask();
   }
 
-  /** The state's picture, once it is shown. @returns {Promise<void>} */
+  /** Resolves when the present state has been drawn. @returns {Promise<void>} */
   drawn() {
     return new Promise((resolve) => this.waiting.push(resolve));
   }
 
-  /** Draws all in the colours of another theme. */
+  /** Draws the page again, in the colours of the present theme. */
   recolour() {
     this.hues = readHues();
     this.draw();
@@ -151,7 +151,7 @@ export class App {
 
   draw() {
     const { shown } = this;
-    if (shown) { for (const each of this.parts) each(shown); }
+    if (shown) { for (const drawPart of this.parts) drawPart(shown); }
   }
 
   #ask() {
@@ -159,7 +159,7 @@ export class App {
     const { state } = this;
     const typed = this.read(state.text);
     const last = typed.ids.length - 1;
-    const ask = {
+    const question = {
       ids: typed.ids,
       off: state.off,
       row: Math.min(state.row ?? last, last),
@@ -169,9 +169,9 @@ export class App {
       scores: state.stage !== "weights",
       lens: state.lens,
     };
-    this.asked = { state, typed, ask };
-    mark(part("page"), "aria-busy", "true");
-    this.#send({ kind: "read", ...ask });
+    this.pending = { state, typed, question };
+    setAttr(byId("page"), "aria-busy", "true");
+    this.#send({ kind: "read", ...question });
   }
 
   /** @param {Request} request */
@@ -183,17 +183,17 @@ export class App {
   #receive(reply) {
     if (reply.kind === "failed") this.fail(reply.reason);
     else if (reply.kind === "opened") this.proof = reply;
-    else if (this.asked) {
-      const { state, typed, ask } = this.asked;
-      this.asked = null;
+    else if (this.pending) {
+      const { state, typed, question } = this.pending;
+      this.pending = null;
       if (!this.state.look) this.state = { ...this.state, look: reply.look };
       if (this.stale) this.#ask();
       if (!this.shown) this.begin();
-      this.shown = new Shown(state, typed, ask, reply);
+      this.shown = new Shown(state, typed, question, reply);
       this.draw();
       performance.mark("drawn"); // for benchmarks/live.py
-      if (this.asked) return;
-      mark(part("page"), "aria-busy", "false");
+      if (this.pending) return;
+      setAttr(byId("page"), "aria-busy", "false");
       for (const done of this.waiting.splice(0)) done();
     }
   }

@@ -1,20 +1,20 @@
 // @ts-check
-// Elements, and characters as labels. Texts of the model and of the user only ever become text nodes.
+// Makes and changes elements, and labels characters. Texts become text nodes, never HTML.
 
 /** @typedef {Record<string, string | number | boolean | null>} Attributes */
 
 /** The element of page.html with this id. @param {string} id */
-export function part(id) {
+export function byId(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
 }
 
 /** The field of page.html with this id. @param {string} id */
-export function field(id) {
+export function inputById(id) {
   return /** @type {HTMLInputElement} */ (document.getElementById(id));
 }
 
 /**
- * A new element. An attribute that is false or null is left out, one that is true is empty.
+ * A new element. An attribute with the value false or null is left out; true gives an empty attribute.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Attributes} [attributes]
@@ -23,30 +23,30 @@ export function field(id) {
  */
 export function make(tag, attributes = {}, ...kids) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) mark(element, name, value);
+  for (const [name, value] of Object.entries(attributes)) setAttr(element, name, value);
   element.append(...kids);
   return element;
 }
 
 /** Sets or removes an attribute. @param {Element} element @param {string} name
  * @param {Attributes[string]} value */
-export function mark(element, name, value) {
+export function setAttr(element, name, value) {
   if (value === false || value === null) element.removeAttribute(name);
   else element.setAttribute(name, value === true ? "" : String(value));
 }
 
-/** Replaces the text of an element, if it is another one. @param {Element} element @param {string} text */
-export function say(element, text) {
+/** Replaces the text of an element, unless it is the same. @param {Element} element @param {string} text */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The pen of a canvas. @param {HTMLCanvasElement} canvas */
+/** The drawing context of a canvas. @param {HTMLCanvasElement} canvas */
 export function penOf(canvas) {
   return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
 }
 
 /**
- * Arrow keys move among the radios or tabs of a group, of which one is chosen and in the tab order.
+ * Lets arrow keys, Home and End choose another radio or tab of a group.
  * @param {HTMLElement} group
  */
 export function moveByArrows(group) {
@@ -70,34 +70,34 @@ export function moveByArrows(group) {
   });
 }
 
-/** Marks a radio or tab as the chosen one of its group. @param {Element} element @param {boolean} chosen */
+/** Marks a radio or tab as chosen or not chosen. @param {Element} element @param {boolean} chosen */
 export function choose(element, chosen) {
-  mark(
+  setAttr(
     element,
     element.getAttribute("role") === "tab" ? "aria-selected" : "aria-checked",
     `${chosen}`,
   );
-  mark(element, "tabindex", chosen ? 0 : -1);
+  setAttr(element, "tabindex", chosen ? 0 : -1);
 }
 
 const NAMED = new Map([[" ", "␣"], ["\n", "⏎"], ["\t", "⇥"]]);
-const JOINED = /[\u{1f1e6}-\u{1f1ff}\u{1f3fb}-\u{1f3ff}\ufe00-\ufe0f]/u; // to their neighbours
-const UNSEEN = /[\p{C}\p{Z}\u034f\u115f\u1160\u2800\u3164\uffa0]/u;
+const JOINED = /[\u{1f1e6}-\u{1f1ff}\u{1f3fb}-\u{1f3ff}\ufe00-\ufe0f]/u; // by browsers to neighbours
+const INVISIBLE = /[\p{C}\p{Z}\u034f\u115f\u1160\u2800\u3164\uffa0]/u;
 
-/** A character as something visible. @param {string} character */
+/** A visible label of a character. @param {string} character */
 export function label(character) {
   const named = NAMED.get(character);
   if (named) return named;
-  if (UNSEEN.test(character) || JOINED.test(character)) return codeOf(character);
+  if (INVISIBLE.test(character) || JOINED.test(character)) return codeOf(character);
   return /\p{M}/u.test(character) ? `◌${character}` : character;
 }
 
-/** @param {string} character */
+/** A character's label in quotation marks. @param {string} character */
 export function quoted(character) {
   return `“${label(character)}”`;
 }
 
-/** "U+00E9" @param {string} character */
+/** A character's code point, as "U+00E9". @param {string} character */
 function codeOf(character) {
   return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
 }

@@ -1,33 +1,33 @@
 // @ts-check
-// The model from left to right: embedding, layers with pictures of their heads, logit. Each part has a bar
-// of what it adds to the logit. A picture is chosen by a click; a switch stands in its empty half.
+// Draws the model from left to right: embedding, layers with a picture of every head, logit. A bar shows
+// what a part adds to the logit. A click on a picture chooses the head; a switch in it turns it off.
 
-import { choose, make, mark, moveByArrows, part, quoted, say } from "./dom.js";
+import { byId, choose, make, moveByArrows, quoted, setAttr, setText } from "./dom.js";
 import { format, signed } from "./format.js";
 import { same } from "./app.js";
 import { paintTriangle } from "./triangle.js";
 
 /** @import { App, Shown } from "./app.js" */
 /** @import { Contributions, Head } from "./model/protocol.js" */
-/** bar: from the middle to the left or right. value: the number.
+/** Shows what a part adds to the logit. bar: from the middle to the left or right. value: the number.
  * @typedef {{bar: HTMLElement, value: HTMLElement}} Added */
 /** @typedef {{at: Head, box: HTMLElement, picture: HTMLElement, canvas: HTMLCanvasElement,
  *   toggle: HTMLElement, added: Added, seen: boolean}} Tile */
 
-const WIDE = 66; // CSS pixels of a head in a layer that has one row of heads
-const NARROW = 46;
-const SMOOTH = 50; // rows beyond which a pixel of a picture shows several cells
-const ENDS = 330; // embedding, logit, arrows and margins
+const WIDE = 66; // the least width, in CSS pixels, of a head if all heads of a layer stand in one row
+const NARROW = 46; // the least width of a head otherwise
+const SMOOTH = 50; // the most rows of a picture whose cells are drawn with sharp edges
+const ENDS = 330; // the width of embedding, logit, arrows and margins together
 
 /** @param {App} app */
 export function makeFlow(app) {
   const { n_layer, n_head, feed_forward } = app.data.model.config;
-  const host = part("flow");
+  const host = byId("flow");
   const embedding = makeAdded();
   const logit = makeAdded();
   const logitName = make("b", { class: "big" });
   const toggle = (/** @type {Head} */ at) => {
-    const off = app.state.off.filter((each) => !same(each, at));
+    const off = app.state.off.filter((head) => !same(head, at));
     app.set({ off: off.length < app.state.off.length ? off : [...off, at] });
   };
   /** @type {Tile[]} */
@@ -63,34 +63,34 @@ export function makeFlow(app) {
   arrange(host, n_layer, n_head);
   addEventListener("resize", () => arrange(host, n_layer, n_head));
 
-  /** The chosen head that the strip was scrolled to. @type {Tile | null} */
+  /** The chosen head to which the strip of heads has been scrolled. @type {Tile | null} */
   let reached = null;
   app.parts.push((shown) => {
     const { parts, look } = shown;
     const most = Math.max(largestOf(parts), largestOf(shown.answer.before?.parts ?? parts));
     drawAdded(embedding, parts.embedding, most);
     layers.forEach(({ added }, n) => feed_forward && drawAdded(added, parts.layers[n], most));
-    say(logitName, `${quoted(app.data.vocabulary[parts.id])} ${format(parts.logit)}`);
-    say(logit.value, parts.biases ? `biases ${signed(parts.biases)}` : "");
+    setText(logitName, `${quoted(app.data.vocabulary[parts.id])} ${format(parts.logit)}`);
+    setText(logit.value, parts.biases ? `biases ${signed(parts.biases)}` : "");
     for (const tile of tiles) {
       const { at, box, picture, toggle, added } = tile;
-      const off = shown.state.off.some((each) => same(each, at));
+      const off = shown.state.off.some((head) => same(head, at));
       const chosen = same(at, look);
       drawAdded(added, shown.added(at), most);
-      if (off) say(added.value, "off");
-      mark(box, "class", `tile${chosen ? " chosen" : ""}${off ? " off" : ""}`);
+      if (off) setText(added.value, "off");
+      setAttr(box, "class", `tile${chosen ? " chosen" : ""}${off ? " off" : ""}`);
       choose(picture, chosen);
       const says = off ? "off" : `adds ${signed(shown.added(at))}`;
-      mark(picture, "aria-label", `layer ${at.layer} head ${at.head}, ${says}`);
+      setAttr(picture, "aria-label", `layer ${at.layer} head ${at.head}, ${says}`);
       toggle.hidden = !chosen && !off;
-      mark(toggle, "aria-checked", `${!off}`);
+      setAttr(toggle, "aria-checked", `${!off}`);
       if (tile.seen) drawTile(app, shown, tile);
       if (chosen && reached !== tile) show(host, (reached = tile).box);
     }
   });
 }
 
-/** The largest size of what a part adds. @param {Contributions} parts */
+/** The largest absolute value that a part adds to the logit. @param {Contributions} parts */
 function largestOf({ embedding, heads, layers }) {
   return Math.max(...[embedding, ...heads.flat(), ...layers].map(Math.abs), 1e-9);
 }
@@ -131,7 +131,7 @@ function drawTile(app, shown, { canvas, at }) {
   paintTriangle(canvas, shown.answer.now.weights[at.layer][at.head], shown.length, app.hues);
 }
 
-/** Draws the pictures that scroll into the window. @param {Tile[]} tiles @param {App} app */
+/** Draws a picture when it scrolls into the window. @param {Tile[]} tiles @param {App} app */
 function watch(tiles, app) {
   const byCanvas = new Map(tiles.map((tile) => [/** @type {Element} */ (tile.canvas), tile]));
   const observer = new IntersectionObserver((entries) => {
@@ -144,13 +144,13 @@ function watch(tiles, app) {
   for (const { canvas } of tiles) observer.observe(canvas);
 }
 
-/** How many heads stand side by side in a layer: all, or so many that all layers have room.
+/** Sets how many heads of a layer stand side by side: all, or as many as leave room for all layers.
  * @param {HTMLElement} host @param {number} layers @param {number} heads */
 function arrange(host, layers, heads) {
   const room = (host.clientWidth - ENDS) / layers;
   const oneRow = room / (heads + 1) >= WIDE;
   const columns = Math.max(Math.ceil(heads / 3), Math.min(heads, Math.floor(room / NARROW)));
-  mark(host, "class", oneRow ? "wide" : null);
+  setAttr(host, "class", oneRow ? "wide" : null);
   host.style.setProperty("--columns", String(oneRow ? heads + 1 : columns));
 }
 
@@ -166,5 +166,5 @@ function drawAdded({ bar, value }, number, most) {
   inner.className = number < 0 ? "less" : "more";
   inner.style.width = `${Math.abs(share)}%`;
   inner.style.left = `${Math.min(50, 50 + share)}%`;
-  say(value, signed(number));
+  setText(value, signed(number));
 }

@@ -1,14 +1,14 @@
 // @ts-check
-// What the model reads for characters that it does not know: those that mean the same. The twin of
-// `fold` in gpt/vocabulary.py, whose table is in the page's data.
+// Replaces characters that the model does not know by known ones with the same meaning, as `fold` in
+// gpt/vocabulary.py does. The page's data has the table.
 
-/** Unknown character -> the known one, where a quotation mark opens and elsewhere.
+/** Unknown character -> the known one where a quotation mark opens, and the known one elsewhere.
  * @typedef {Record<string, [string, string]>} Folds */
-/** A part of a text, its place there, and the characters that the model reads for it.
- * @typedef {{place: number, typed: string, read: string[]}} Unit */
+/** A letter with its marks. place: its position in the text. typed: as in the text. read: the characters
+ * that the model reads for it. @typedef {{place: number, typed: string, read: string[]}} Unit */
 
-const LETTERS = /(?:[\u1100-\u11ff]+|[^])\p{M}*/gu; // with their marks; parts of Korean syllables
-/** What stands before a quotation mark that opens; before one that may open in a word. */
+const LETTERS = /(?:[\u1100-\u11ff]+|[^])\p{M}*/gu; // letters with marks; parts of Korean syllables
+/** The end of a text after which a quotation mark opens, and one after which it opens before a letter. */
 const OPENING = /(?:^|[\s([{<¿¡])['’‘‚‛ʼ′´`"”“„‟″]*$/;
 const IN_WORD = /[-‐‑–—―]['’‘‚‛ʼ′´`"”“„‟″]*$/;
 
@@ -19,7 +19,7 @@ const IN_WORD = /[-‐‑–—―]['’‘‚‛ʼ′´`"”“„‟″]*$/;
  * @returns {Unit[]}
  */
 export function unitsOf(text, ids, folds) {
-  const known = (/** @type {string[]} */ part) => part.every((each) => ids.has(each));
+  const known = (/** @type {string[]} */ letter) => letter.every((sign) => ids.has(sign));
   const units = [];
   let place = 0;
   for (const { 0: typed, index } of text.matchAll(LETTERS)) {
@@ -29,18 +29,18 @@ export function unitsOf(text, ids, folds) {
     const inWord = IN_WORD.test(before) && /^\S/.test(text.slice(index + 1));
     const other = OPENING.test(before) || inWord ? 0 : 1;
     const read = (forms.find(known) ?? forms[1])
-      .map((each) => ids.has(each) ? each : folds[each]?.[other] ?? each);
+      .map((sign) => ids.has(sign) ? sign : folds[sign]?.[other] ?? sign);
     units.push({ place, typed, read });
     place += letter.length;
   }
   return units;
 }
 
-/** "the model reads ’ for '", of parts that it knows; nothing if there are none.
+/** Says which characters were replaced: "the model reads ' for ’"; "" if none was.
  * @param {Unit[]} units @param {Map<string, number>} ids */
 export function foldedNote(units, ids) {
   const changed = units.filter(({ typed, read }) =>
-    read.join("") !== typed && read.every((each) => ids.has(each))
+    read.join("") !== typed && read.every((sign) => ids.has(sign))
   );
   const pairs = new Set(changed.map(({ typed, read }) => `${read.join("")} for ${typed}`));
   return pairs.size ? `the model reads ${[...pairs].slice(0, 8).join(", ")}` : "";

@@ -1,9 +1,9 @@
 // @ts-check
-// Numbers as text, and as colours.
+// Writes numbers as text and as colours.
 
 /**
- * A number as the terminal writes it: .83, −.15, 4.8, 120. decimals: of numbers below 1; larger numbers
- * have fewer.
+ * A number as the terminal writes it: .83, −.15, 4.8, 120. decimals: the digits after the point of
+ * numbers below 1; larger numbers have fewer.
  * @param {number | null | undefined} value
  * @param {number} [decimals]
  */
@@ -17,16 +17,16 @@ export function format(value, decimals = 2) {
   return (value < 0 && Number(text) ? "−" : "") + text.replace(/^0\./, ".");
 }
 
-/** The same with a sign: for what is added. @param {number} value @param {number} [decimals] */
+/** A number as `format` writes it, with its sign. @param {number} value @param {number} [decimals] */
 export function signed(value, decimals) {
   const text = format(value, decimals);
   return value > 0 && /[1-9∞]/.test(text) ? `+${text}` : text;
 }
 
 /** @typedef {[number, number, number]} Colour */
-/** The hues of a theme: no value, more, less, and text. @typedef {Record<"none" | "more" | "less" | "ink" | "soft", Colour>} Hues */
+/** The colours of 0, of positive and negative values, and of text. @typedef {Record<"none" | "more" | "less" | "ink" | "soft", Colour>} Hues */
 
-/** The hues of the present theme, which page.css defines. @returns {Hues} */
+/** The colours of the present theme, which page.css defines. @returns {Hues} */
 export function readHues() {
   const style = getComputedStyle(document.documentElement);
   const hue = (
@@ -41,9 +41,9 @@ export function readHues() {
   };
 }
 
-const FAINTEST = 0.04; // so that a cell of 0 differs from no cell
+const FAINTEST = 0.04; // the colour's strength for 0, so that such a cell differs from an empty one
 
-/** The colour of a share of the scale, from −1 to 1. @param {Hues} hues @param {number} share @returns {Colour} */
+/** The colour of a value from −1 to 1. @param {Hues} hues @param {number} share @returns {Colour} */
 export function tint({ none, more, less }, share) {
   const hue = share < 0 ? less : more;
   const part = FAINTEST + (1 - FAINTEST) * Math.min(1, Math.abs(share));
@@ -51,12 +51,12 @@ export function tint({ none, more, less }, share) {
   return /** @type {Colour} */ (mixed);
 }
 
-/** @param {Colour} colour */
+/** A colour for CSS. @param {Colour} colour */
 export function css(colour) {
   return `rgb(${colour.join(" ")})`;
 }
 
-/** Black or white, what is legible on a colour. @param {Colour} colour */
+/** Black or white, whichever is legible on this colour. @param {Colour} colour */
 export function inkOn([red, green, blue]) {
   return 0.3 * red + 0.59 * green + 0.11 * blue > 135 ? "#14161a" : "#ffffff";
 }

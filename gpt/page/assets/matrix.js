@@ -1,31 +1,32 @@
 // @ts-check
-// The chosen head's matrix, large. Its empty half has the readout and the legend; a cell is chosen by a
-// click or by arrow keys, and read by pointing at it.
+// Draws the chosen head's matrix, with a readout and a legend in its empty half. A click or an arrow key
+// chooses a cell; the readout says the value of the cell under the pointer.
 
-import { choose, label, make, mark, moveByArrows, part, penOf, quoted, say } from "./dom.js";
+import { byId, choose, label, make, moveByArrows, penOf, quoted, setAttr, setText } from "./dom.js";
 import { css, format, inkOn, tint } from "./format.js";
 import { nameOf } from "./app.js";
-import { matrixOf, STAGES } from "./stages.js";
+import { matrixOf, sharesOf, STAGES } from "./stages.js";
 import { painted } from "./triangle.js";
 
 /** @import { App, Shown, Stage } from "./app.js" */
 /** @import { Matrix } from "./stages.js" */
 /** @typedef {{row: number, key: number}} Cell */
 
-const MARGIN = 28; // CSS pixels for the characters at the sides
-const READABLE = 10; // the smallest cell beside which all characters stand
-const SMALLEST = 7; // frame of a cell
-const NUMBERED = 30; // the smallest cell that has its number
+// Sizes are in CSS pixels.
+const MARGIN = 28; // the room for the characters at the sides
+const READABLE = 10; // the least size of a cell if all characters are written at the sides
+const SMALLEST = 7; // the least size of the frame around the chosen cell
+const NUMBERED = 30; // the least size of a cell with a number in it
 
 /** @param {App} app */
 export function makeMatrix(app) {
-  const canvas = /** @type {HTMLCanvasElement} */ (part("matrix"));
+  const canvas = /** @type {HTMLCanvasElement} */ (byId("matrix"));
   const size = app.data.model.config.head_size;
   const tabs = makeTabs(app);
   /** @type {{shown: Shown, matrix: Matrix} | null} */
   let drawn = null;
 
-  /** The cell at a place of the window; null outside. @param {MouseEvent} event @returns {Cell | null} */
+  /** The cell under the pointer; null if there is none. @param {MouseEvent} event @returns {Cell | null} */
   function cellAt({ offsetX, offsetY }) {
     if (!drawn) return null;
     const { length, causal } = drawn.matrix;
@@ -44,11 +45,11 @@ export function makeMatrix(app) {
   canvas.addEventListener("pointermove", (event) => {
     const cell = cellAt(event);
     canvas.style.cursor = cell ? "pointer" : "";
-    if (drawn) read(drawn.shown, drawn.matrix, cell ?? drawn.shown);
+    if (drawn) writeCell(drawn.shown, drawn.matrix, cell ?? drawn.shown);
   });
   canvas.addEventListener(
     "pointerleave",
-    () => drawn && read(drawn.shown, drawn.matrix, drawn.shown),
+    () => drawn && writeCell(drawn.shown, drawn.matrix, drawn.shown),
   );
   canvas.addEventListener("keydown", (event) => {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -64,31 +65,31 @@ export function makeMatrix(app) {
     const matrix = matrixOf(shown, size);
     drawn = { shown, matrix };
     for (const [stage, tab] of tabs) choose(tab, stage === shown.state.stage);
-    mark(part("plot"), "class", matrix.causal && matrix.length > 1 ? null : "full");
+    setAttr(byId("plot"), "class", matrix.causal && matrix.length > 1 ? null : "full");
     drawMatrix(app, canvas, shown, matrix);
-    read(shown, matrix, shown);
-    say(part("axes"), STAGES[matrix.stage].explained(size));
-    say(part("least"), matrix.signed ? format(-matrix.most) : "0");
-    say(part("most"), format(matrix.most));
-    mark(part("ramp"), "class", matrix.signed ? "signed" : null);
-    mark(
+    writeCell(shown, matrix, shown);
+    setText(byId("axes"), STAGES[matrix.stage].explained(size));
+    setText(byId("least"), matrix.signed ? format(-matrix.most) : "0");
+    setText(byId("most"), format(matrix.most));
+    setAttr(byId("ramp"), "class", matrix.signed ? "signed" : null);
+    setAttr(
       canvas,
       "aria-label",
-      `${STAGES[matrix.stage].name} of ${nameOf(shown.look)}; ${part("cell").textContent}`,
+      `${STAGES[matrix.stage].name} of ${nameOf(shown.look)}; ${byId("cell").textContent}`,
     );
   });
 }
 
-/** Says a cell. @param {Shown} shown @param {Matrix} matrix @param {Cell} cell */
-function read({ typed: { characters } }, matrix, { row, key }) {
+/** Writes a cell's characters and value. @param {Shown} shown @param {Matrix} matrix @param {Cell} cell */
+function writeCell({ typed: { characters } }, matrix, { row, key }) {
   const value = matrix.value(row, key);
   const number = format(value, matrix.signed ? 2 : 3);
-  say(part("cell"), `${quoted(characters[row])} → ${quoted(characters[key])} ${number}`);
+  setText(byId("cell"), `${quoted(characters[row])} → ${quoted(characters[key])} ${number}`);
 }
 
 /** @param {App} app */
 function makeTabs(app) {
-  const host = part("stages");
+  const host = byId("stages");
   const tabs = Object.entries(STAGES).map(([stage, { name }]) => {
     const tab = make("button", { role: "tab", "aria-controls": "plot", "data-stage": stage }, name);
     tab.addEventListener("click", () => app.set({ stage: /** @type {Stage} */ (stage) }));
@@ -111,13 +112,10 @@ function drawMatrix({ hues }, canvas, { typed: { characters }, row, key }, matri
   pen.setTransform(sharp, 0, 0, sharp, 0, 0);
   pen.clearRect(0, 0, side, side);
   const cell = (side - MARGIN) / length;
-  const shareAt = (/** @type {number} */ row, /** @type {number} */ key) => {
-    const number = value(row, key);
-    return number === null ? null : number / most;
-  };
+
   pen.imageSmoothingEnabled = cell < 1;
   const extent = length * cell;
-  pen.drawImage(painted(length, hues, shareAt), MARGIN, MARGIN, extent, extent);
+  pen.drawImage(painted(length, hues, sharesOf(matrix)), MARGIN, MARGIN, extent, extent);
   const font = 'ui-monospace, "DejaVu Sans Mono", monospace';
   pen.textAlign = "center";
   pen.textBaseline = "middle";

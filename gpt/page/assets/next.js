@@ -1,20 +1,20 @@
 // @ts-check
-// The next character as bars, before and after heads were switched off; temperature and filters; and
-// the writing of a text, character by character.
+// Draws the probabilities of the next character as bars, with and without the heads that are switched
+// off; sets temperature and filters; writes text, character by character.
 
-import { choose, field, label, make, mark, moveByArrows, part, say } from "./dom.js";
+import { byId, choose, inputById, label, make, moveByArrows, setAttr, setText } from "./dom.js";
 import { format } from "./format.js";
 import { draw } from "./model/sampler.js";
 
 /** @import { App, Shown } from "./app.js" */
 
-const MOST_BARS = 5; // bars
-const PACE = 80; // milliseconds for a written character
-const LONGEST = 200; // characters written at once
+const MOST_BARS = 5;
+const PACE = 80; // milliseconds from one written character to the next
+const LONGEST = 200; // the most characters that one click on Write adds
 
 /** @param {App} app @param {{write: (text: string) => void}} text */
 export function makeNext(app, text) {
-  const host = part("bars");
+  const host = byId("bars");
   const bars = Array.from({ length: MOST_BARS }, () => {
     const name = make("code");
     const bar = make("span", { class: "bar" });
@@ -31,26 +31,26 @@ export function makeNext(app, text) {
   app.parts.push((shown) => {
     const { chances, before, parts } = shown;
     const ids = shownIds(shown);
-    say(part("next-title"), before ? "Next character; dashed: with all heads" : "Next character");
+    setText(byId("next-title"), `Next character${before ? "; dashed: with all heads" : ""}`);
     bars.forEach(({ row, name, bar, value }, n) => {
       const id = ids[n];
       row.hidden = id === undefined;
       if (row.hidden) return;
       const character = label(app.data.vocabulary[id]);
       row.dataset.id = String(id);
-      say(name, character);
-      say(value, format(chances[id]));
+      setText(name, character);
+      setText(value, format(chances[id]));
       bar.style.setProperty("--now", `${100 * chances[id]}%`);
       bar.style.setProperty("--before", `${100 * (before ?? chances)[id]}%`);
-      mark(bar, "class", before ? "bar changed" : "bar");
+      setAttr(bar, "class", before ? "bar changed" : "bar");
       choose(row, id === parts.id);
       const was = before ? `, before ${format(before[id])}` : "";
-      mark(row, "aria-label", `${character} ${format(chances[id])}${was}`);
+      setAttr(row, "aria-label", `${character} ${format(chances[id])}${was}`);
     });
   });
 }
 
-/** The likeliest characters, with or without the switched-off heads; and the explained one.
+/** The ids to show: the likeliest with or without the switched-off heads, and the explained one.
  * @param {Shown} shown */
 function shownIds({ chances, before, parts }) {
   const most = chances.map((chance, id) => Math.max(chance, before ? before[id] : 0));
@@ -61,13 +61,13 @@ function shownIds({ chances, before, parts }) {
 
 /** @param {App} app */
 function setOptions(app) {
-  const temperature = field("temperature");
+  const temperature = inputById("temperature");
   temperature.addEventListener("input", () => {
-    say(part("degrees"), format(Number(temperature.value)));
+    setText(byId("degrees"), format(Number(temperature.value)));
     app.set({ options: { ...app.state.options, temperature: Number(temperature.value) } });
   });
   for (const name of ["top_k", "top_p", "min_p"]) {
-    const input = field(name.replace("_", "-"));
+    const input = inputById(name.replace("_", "-"));
     input.addEventListener("input", () => {
       const value = input.value && input.validity.valid ? Number(input.value) : null;
       app.set({ options: { ...app.state.options, [name]: value } });
@@ -77,11 +77,11 @@ function setOptions(app) {
 
 /** @param {App} app @param {{write: (text: string) => void}} text */
 function setWriting(app, text) {
-  const button = part("write");
+  const button = byId("write");
   let writing = false;
   async function write() {
     writing = true;
-    say(button, "■ Stop");
+    setText(button, "■ Stop");
     app.set({ row: null });
     for (let left = LONGEST; left > 0 && writing; left--) {
       const { shown } = app;
@@ -94,7 +94,7 @@ function setWriting(app, text) {
       await new Promise((done) => setTimeout(done, PACE - (performance.now() - begun)));
     }
     writing = false;
-    say(button, "▶ Write");
+    setText(button, "▶ Write");
   }
   button.addEventListener("click", () => writing ? writing = false : void write());
 }

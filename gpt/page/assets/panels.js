@@ -1,7 +1,7 @@
 // @ts-check
-// What is one click away: the logit lens, the measures of all heads, what the page is.
+// Fills the panels that buttons open: the logit lens, the measures of all heads, the help.
 
-import { label, make, mark, part, say } from "./dom.js";
+import { byId, label, make, setAttr, setText } from "./dom.js";
 import { css, format, inkOn, tint } from "./format.js";
 import { same } from "./app.js";
 
@@ -9,30 +9,30 @@ import { same } from "./app.js";
 /** @import { Measure } from "./model/protocol.js" */
 
 const KEYS = {
-  "← →": "in the text: the row, by the caret; among heads, bars, stages: the next one",
-  "arrows": "in the matrix: another cell",
-  "x": "among the heads: switches the chosen one off and on",
+  "← →": "move the caret in the text, which chooses the row; choose another head, bar or stage",
+  "arrows": "choose another cell of the matrix",
+  "x": "switches the chosen head off and on, if the keyboard focus is on the heads",
   "Esc": "closes a panel",
 };
 
 /** @param {App} app */
 export function makePanels(app) {
   for (const name of ["lens", "measures", "save", "help"]) {
-    const panel = /** @type {HTMLDialogElement} */ (part(name));
+    const panel = /** @type {HTMLDialogElement} */ (byId(name));
     const close = make("button", { class: "close", "aria-label": "close" }, "✕");
     close.addEventListener("click", () => panel.close());
     panel.addEventListener("click", ({ target }) => target === panel && panel.close());
     panel.append(close);
-    part(`${name}-open`).addEventListener("click", () => panel.showModal());
+    byId(`${name}-open`).addEventListener("click", () => panel.showModal());
   }
-  part("lens-open").addEventListener("click", () => app.set({ lens: true }));
-  part("lens").addEventListener("close", () => app.set({ lens: false }));
+  byId("lens-open").addEventListener("click", () => app.set({ lens: true }));
+  byId("lens").addEventListener("close", () => app.set({ lens: false }));
   app.parts.push((shown) => drawLens(app, shown));
   makeMeasures(app);
   makeHelp(app);
 }
 
-/** Depths × positions, from the output down to the embedding. @param {App} app @param {Shown} shown */
+/** Draws the logit lens, from the embedding to the output. @param {App} app @param {Shown} shown */
 function drawLens(
   { data: { vocabulary }, hues },
   { answer: { lens }, typed: { characters }, length, row },
@@ -63,18 +63,18 @@ function drawLens(
     });
     return make("tr", {}, make("th", { scope: "row" }, `after ${name}`), ...cells);
   });
-  part("lens-table").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
+  byId("lens-table").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
   head.querySelector(".row")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
-/** A table of all heads, beside a head that looks everywhere alike. @param {App} app */
+/** Makes the table of all heads' measures. Row 1: a head with equal weights. @param {App} app */
 function makeMeasures(app) {
   const { measures, kinds, measured } = app.data;
-  part("measures-open").hidden = !measures.length;
+  byId("measures-open").hidden = !measures.length;
   if (!measures.length) return;
-  say(
-    part("measured"),
-    `Measured on ${measured}. A number means something beside “uniform”: a head that looks everywhere alike.`,
+  setText(
+    byId("measured"),
+    `Measured on ${measured}. Compare the numbers with “uniform”, a head with equal weights everywhere.`,
   );
   const titles = measures.map(({ title }) => make("th", { scope: "col" }, title));
   const uniform = measures.map((measure) =>
@@ -83,19 +83,20 @@ function makeMeasures(app) {
   const { values } = measures[0];
   const rows = values.flatMap((heads, layer) =>
     heads.map((_, head) => {
+      const at = { layer, head };
       const open = make("button", { class: "plain" }, `layer ${layer} head ${head}`);
       open.addEventListener("click", () => {
-        app.set({ look: { layer, head }, key: null });
-        /** @type {HTMLDialogElement} */ (part("measures")).close();
+        app.set({ look: at, key: null });
+        /** @type {HTMLDialogElement} */ (byId("measures")).close();
       });
       const kind = make("td", {}, kinds?.[layer]?.[head] ?? "");
       const cells = measures.map((measure) => make("td", {}, cellOf(measure, layer, head)));
       const row = make("tr", {}, make("th", { scope: "row" }, open), kind, ...cells);
-      app.parts.push(({ look }) => mark(row, "class", same(look, { layer, head }) ? "row" : null));
+      app.parts.push(({ look }) => setAttr(row, "class", same(look, at) ? "row" : null));
       return row;
     })
   );
-  part("measures-table").append(
+  byId("measures-table").append(
     make("thead", {}, make("tr", {}, make("td"), make("th", { scope: "col" }, "name"), ...titles)),
     make(
       "tbody",
@@ -105,11 +106,11 @@ function makeMeasures(app) {
     ),
   );
   for (const { title, explained } of measures) {
-    part("measures-explained").append(make("dt", {}, title), make("dd", {}, explained));
+    byId("measures-explained").append(make("dt", {}, title), make("dd", {}, explained));
   }
 }
 
-/** @param {Measure} measure @param {number} layer @param {number} head */
+/** The text of a measure's cell. @param {Measure} measure @param {number} layer @param {number} head */
 function cellOf({ values, errors, uniform, offsets }, layer, head) {
   const back = offsets ? `${offsets[layer][head]}: ` : "";
   const error = errors[layer][head];
@@ -122,19 +123,19 @@ function cellOf({ values, errors, uniform, offsets }, layer, head) {
 function makeHelp(app) {
   const { about, counts, stored, version, origin } = app.data;
   const facts = [
-    `${about} The file holds the model itself: it computes here, in the browser, and sends nothing anywhere.`,
+    `${about} This file contains the model. It computes in your browser and sends nothing anywhere.`,
     counts ? "Here the GPT works alone; gptx sample adds counts of the training text to it." : "",
-    "Weights show where a head looks, not what that causes: switch it off to see what it does. It then " +
-    "writes its average output.",
-    `When the page opened, it computed the model’s stored logits again: at most ${
+    "The weights show where a head looks, not what effect it has. To see its effect, switch it off: the " +
+    "model then uses the head’s average output.",
+    `When the page opened, it computed the stored logits again. They differ by at most ${
       app.proof?.error.toExponential(1)
-    } apart, ${app.proof?.bound.toExponential(1)} is allowed. ${stored}`,
+    }; ${app.proof?.bound.toExponential(1)} is allowed. ${stored}`,
     `gptx ${version} · ${
       Object.entries(origin).map(([name, value]) => `${name} ${value}`).join(" · ")
     }`,
   ];
-  part("help-facts").append(...facts.filter(Boolean).map((fact) => make("p", {}, fact)));
+  byId("help-facts").append(...facts.filter(Boolean).map((fact) => make("p", {}, fact)));
   for (const [key, does] of Object.entries(KEYS)) {
-    part("help-keys").append(make("dt", {}, key), make("dd", {}, does));
+    byId("help-keys").append(make("dt", {}, key), make("dd", {}, does));
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
-// The products of a query and a key that sum to the score of the chosen cell, the largest first.
+// Draws the products of the chosen cell's query and key, which sum to q · k; the largest come first.
 
-import { make, mark, part, quoted, say } from "./dom.js";
+import { byId, make, quoted, setAttr, setText } from "./dom.js";
 import { format, signed } from "./format.js";
 
 /** @import { App } from "./app.js" */
@@ -10,7 +10,7 @@ const MOST_PRODUCTS = 10; // bars
 
 /** @param {App} app */
 export function makeProducts(app) {
-  const host = part("products");
+  const host = byId("products");
   app.parts.push(({ answer: { products }, typed: { characters }, row, key, look }) => {
     const order = [...products.keys()].sort((i, j) =>
       Math.abs(products[j]) - Math.abs(products[i])
@@ -23,19 +23,17 @@ export function makeProducts(app) {
     });
     host.replaceChildren(...bars);
     const [query, keyed] = [quoted(characters[row]), quoted(characters[key])];
-    say(
-      part("products-title"),
+    setText(
+      byId("products-title"),
       `Why ${query} looks at ${keyed}: query × key, by dimension`,
     );
     const size = products.length;
     const sum = products.reduce((sum, product) => sum + product, 0);
     const scaled = format(sum / Math.sqrt(size));
     const sums = `sum to ${format(sum)}, ÷ √${size} = ${scaled}.`;
-    const counted = size > MOST_PRODUCTS
-      ? `${MOST_PRODUCTS} largest of ${size}; all`
-      : `All ${size}`;
-    const text = `${counted} ${sums}`;
-    say(part("products-sum"), text);
-    mark(host, "aria-label", `products of head ${look.head}: ${text}`);
+    const largest = size > MOST_PRODUCTS ? `${MOST_PRODUCTS} largest shown. ` : "";
+    const text = `${largest}All ${size} ${sums}`;
+    setText(byId("products-sum"), text);
+    setAttr(host, "aria-label", `products of head ${look.head}: ${text}`);
   });
 }

@@ -1,22 +1,22 @@
 // @ts-check
-// The shown matrix as a file: CSV like that of gptx attn; SVG and PNG with all that a reader needs: the
-// model, the head, the stage, the text, the characters at the sides, the scale.
+// Saves the matrix on the page as a file. CSV has the columns of gptx attn. SVG and PNG name the model,
+// the head, the stage and the text, and have the scale and the characters at the sides.
 
-import { label, make, part, penOf } from "./dom.js";
+import { byId, label, make, penOf } from "./dom.js";
 import { css, format, inkOn, tint } from "./format.js";
 import { nameOf } from "./app.js";
-import { matrixOf, STAGES } from "./stages.js";
+import { matrixOf, sharesOf, STAGES } from "./stages.js";
 import { painted } from "./triangle.js";
 
 /** @import { App, Shown } from "./app.js" */
 /** @import { Hues } from "./format.js" */
 /** @import { Matrix } from "./stages.js" */
 
-const SHARPNESS = 2; // pixels of the PNG in one of the figure
-const MOST_RECTANGLES = 10_000; // beyond it, the cells are one picture
-const [LEFT, WIDTH, STRIP] = [56, 480, 160];
+const SHARPNESS = 2; // a pixel of the figure has SHARPNESS × SHARPNESS pixels in the PNG
+const MOST_RECTANGLES = 10_000; // the most cells drawn as rectangles; more cells become an image
+const [LEFT, WIDTH, STRIP] = [56, 480, 160]; // pixels: left margin, least width, width of the scale
 const FONT = "DejaVu Sans Mono, ui-monospace, monospace";
-/** Names as in Python. */
+/** The name of the CSV's last column, as in gptx attn. */
 const COLUMNS = { dots: "scores", scaled: "scaled", masked: "masked", weights: "weight" };
 /** The figure is light in every theme. @type {Hues} */
 const LIGHT = {
@@ -36,7 +36,7 @@ export function makeSave(app) {
     csv: (shown, matrix) => new Blob([toCsv(shown, matrix)], { type: "text/csv" }),
   };
   for (const [form, write] of Object.entries(forms)) {
-    part(`save-${form}`).addEventListener("click", async () => {
+    byId(`save-${form}`).addEventListener("click", async () => {
       const { shown } = app;
       if (!shown) return;
       const matrix = matrixOf(shown, app.data.model.config.head_size);
@@ -50,7 +50,7 @@ export function makeSave(app) {
   }
 }
 
-/** A line for each cell; cells that the mask hides are left out. @param {Shown} shown @param {Matrix} matrix */
+/** CSV with a line for every cell that the mask does not hide. @param {Shown} shown @param {Matrix} matrix */
 function toCsv({ look, typed: { characters } }, { stage, length, value }) {
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
   const names = ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", COLUMNS[stage]];
@@ -99,17 +99,14 @@ function toSvg({ data: { title, vocabulary } }, shown, matrix) {
         css(tint(LIGHT, share))
       }"/>`,
     );
-  const shareAt = (/** @type {number} */ row, /** @type {number} */ key) => {
-    const number = value(row, key);
-    return number === null ? null : number / most;
-  };
+  const shareAt = sharesOf(matrix);
   const name = `${STAGES[stage].name} of ${nameOf(shown.look)}`;
   const off = shown.state.off.map(nameOf).join(", ");
   say(title, 16, 20, { size: 14 });
   say(off ? `${name}; off: ${off}` : name, 16, 40);
   const top = 84;
-  const every = Math.max(1, Math.ceil(12 / side)); // rows for which there is room
-  for (let at = 0; at < length; at += every) {
+  const step = Math.max(1, Math.ceil(12 / side)); // rows from one label to the next
+  for (let at = 0; at < length; at += step) {
     const middle = (at + 0.5) * side;
     say(`${at} ${label(characters[at])}`, LEFT - 6, top + middle, { anchor: "end", size: 10 });
     say(label(characters[at]), LEFT + middle, top - 10, { anchor: "middle", size: 10 });
@@ -154,7 +151,7 @@ function toSvg({ data: { title, vocabulary } }, shown, matrix) {
     `<rect width="${width}" height="${height}" fill="#fff"/>\n${marks.join("\n")}\n</svg>\n`;
 }
 
-/** @param {string} text */
+/** Text for XML. @param {string} text */
 function escaped(text) {
   return text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 }

@@ -1,27 +1,27 @@
 // @ts-check
-// The stages of the chosen head's attention as matrices, from q·k to the weights.
+// Computes the stages of the chosen head's attention as matrices, from q · k to the weights.
 
 /** @import { Shown, Stage } from "./app.js" */
 /**
- * name: on its tab. explained: what a cell is.
+ * name: the text of the stage's tab. explained: a sentence about a cell.
  * @type {Record<Stage, {name: string, explained: (size: number) => string}>}
  */
 export const STAGES = {
   dots: {
     name: "q · k",
-    explained: () => "The query of the row times the key of the column: how well both match.",
+    explained: () => "The query of the row times the key of the column: how well they match.",
   },
   scaled: { name: "÷ √d", explained: (size) => `q · k divided by √${size}, the size of a head.` },
   masked: { name: "mask", explained: () => "Later characters are hidden: they get no weight." },
   weights: {
     name: "weights",
     explained: () =>
-      "A row is the character that reads, a column the one it looks at. The softmax makes each row sum to 1.",
+      "A row is the character that looks, a column the one it looks at. The softmax makes each row sum to 1.",
   },
 };
 
 /**
- * A stage of the chosen head. value: null for a cell that the mask hides. most: the end of the scale.
+ * A stage of the chosen head. value: null for a cell that the mask hides. most: the scale's maximum.
  * @typedef {{stage: Stage, length: number, causal: boolean, signed: boolean, most: number,
  *   value: (row: number, key: number) => number | null}} Matrix */
 
@@ -42,4 +42,13 @@ export function matrixOf(shown, size) {
     for (let key = 0; key < length; key++) most = Math.max(most, Math.abs(value(row, key) ?? 0));
   }
   return { stage, length, causal, signed: true, most, value };
+}
+
+/** A cell's value as a share of the scale; null if the mask hides the cell.
+ * @param {Matrix} matrix @returns {(row: number, key: number) => number | null} */
+export function sharesOf({ most, value }) {
+  return (row, key) => {
+    const number = value(row, key);
+    return number === null ? null : number / most;
+  };
 }

@@ -1,24 +1,24 @@
 // @ts-check
-// The text: a field whose characters are drawn behind it, each on the colour of how much the chosen head
-// looks at it from the marked row, or of its surprisal. The field's caret marks the row.
+// Draws the text: a text field, with coloured characters behind it. A colour shows how much the chosen
+// head looks at the character from the row, or the character's surprisal. The caret chooses the row.
 
-import { field, label, make, mark, part, quoted, say } from "./dom.js";
+import { byId, inputById, label, make, quoted, setAttr, setText } from "./dom.js";
 import { css, format, inkOn, signed, tint } from "./format.js";
 import { nameOf } from "./app.js";
 
 /** @import { App, Shown } from "./app.js" */
 /** @import { PageData } from "./model/protocol.js" */
 
-const LONG = 44; // characters beyond which the text is set smaller
-const MOST_SURPRISAL = 8; // nats, the end of the scale
+const LONG = 44; // the most characters of a text in large type
+const MOST_SURPRISAL = 8; // nats: the strongest colour
 
 /** @param {App} app */
 export function makeText(app) {
-  const input = field("input");
-  const mirror = part("mirror");
-  const surprisal = part("surprisal");
+  const input = inputById("input");
+  const mirror = byId("mirror");
+  const surprisal = byId("surprisal");
   input.value = app.state.text;
-  let caret = input.value.length; // after the last edit: it does not choose a row
+  let caret = input.value.length; // the last known caret; a caret moved by an edit chooses no row
 
   input.addEventListener("input", () => {
     caret = input.selectionStart ?? 0;
@@ -36,25 +36,25 @@ export function makeText(app) {
   });
   surprisal.addEventListener("click", () => app.set({ surprisal: !app.state.surprisal }));
 
-  /** Another text, from the page itself. @param {string} text */
+  /** Replaces the text. @param {string} text */
   function write(text) {
     input.value = text;
     caret = text.length;
     input.setSelectionRange(caret, caret);
     app.set({ text });
-    const paper = part("paper");
+    const paper = byId("paper");
     void app.drawn().then(() => (paper.scrollTop = paper.scrollHeight));
   }
 
-  /** @param {Shown} shown @param {string[]} [characters] newer ones, which have no answer yet */
+  /** @param {Shown} shown @param {string[]} [characters] a newer text, before the worker's answer */
   function draw(shown, characters = shown.typed.typed) {
     const { places, unknown, begin } = shown.typed;
     const positions = new Map(places.map((place, position) => [place, position]));
     const spans = characters.map((character, place) => {
       const span = make("span", {}, character);
       const position = positions.get(place);
-      const fresh = character !== shown.typed.typed[place];
-      if (fresh) return span;
+      const isNew = character !== shown.typed.typed[place];
+      if (isNew) return span;
       if (unknown.has(place)) span.className = "unknown";
       else if (position === undefined) span.className = begin ? "past" : "";
       else {
@@ -72,42 +72,42 @@ export function makeText(app) {
     const last = shown.row === shown.length - 1 && characters === shown.typed.typed;
     const ghost = last ? label(app.data.vocabulary[likeliest(shown)]) : "\u200b";
     mirror.replaceChildren(...spans, make("span", { class: "ghost" }, ghost));
-    mark(part("paper"), "class", characters.length > LONG ? "long" : null);
+    setAttr(byId("paper"), "class", characters.length > LONG ? "long" : null);
   }
 
   app.parts.push((shown) => {
     const { state, typed } = shown;
     if (input.value === typed.typed.join("")) draw(shown);
-    mark(surprisal, "aria-pressed", `${state.surprisal}`);
+    setAttr(surprisal, "aria-pressed", `${state.surprisal}`);
     const shaded = state.surprisal
       ? "How little each character was expected"
       : "What this head looks at";
-    say(part("shaded"), shaded);
-    part("say").replaceChildren(...sentence(shown, app.data));
-    say(part("note"), typed.note);
+    setText(byId("shaded"), shaded);
+    byId("say").replaceChildren(...sentence(shown, app.data));
+    setText(byId("note"), typed.note);
   });
   return { write };
 }
 
-/** The row of the window that a caret is after. @param {Shown} shown @param {number} start in UTF-16 units */
+/** The row of the character before the caret. @param {Shown} shown @param {number} start in UTF-16 units */
 function rowAt({ typed, state, length }, start) {
   const before = Array.from(state.text.slice(0, start)).length;
   const row = typed.places.findLastIndex((place) => place < before);
   return Math.min(Math.max(row, 0), length - 1);
 }
 
-/** How strong a character's colour is. @param {Shown} shown @param {number} position */
+/** The strength of a character's colour, from 0 to 1. @param {Shown} shown @param {number} position */
 function shareAt(shown, position) {
   if (!shown.state.surprisal) return position > shown.row ? 0 : shown.weight(shown.row, position);
   return position ? Math.min(1, shown.answer.now.surprisals[position - 1] / MOST_SURPRISAL) : 0;
 }
 
-/** @param {Shown} shown @returns {number} an id */
+/** The id of the likeliest next character. @param {Shown} shown @returns {number} */
 export function likeliest({ chances }) {
   return chances.reduce((best, chance, id) => chance > chances[best] ? id : best, 0);
 }
 
-/** What the picture says. @param {Shown} shown @param {PageData} data */
+/** The sentence below the text. @param {Shown} shown @param {PageData} data */
 function sentence(shown, { vocabulary, kinds }) {
   const { characters } = shown.typed;
   const { row, key, look, parts, chances, before, state: { off } } = shown;
@@ -130,13 +130,13 @@ function sentence(shown, { vocabulary, kinds }) {
   return [name, looks, make(before ? "b" : "span", { class: before ? null : "soft" }, change)];
 }
 
-/** What a key is to its query. @param {string[]} characters @param {number} row @param {number} key */
+/** Says where a key stands, seen from its query. @param {string[]} characters @param {number} row @param {number} key */
 function whereIs(characters, row, key) {
   const query = quoted(characters[row]);
   if (key === row - 1) return "the character before";
   if (key && characters[key - 1] === characters[row]) {
     return `the character after an earlier ${query}`;
   }
-  if (characters[key] === characters[row]) return "where it stands earlier";
+  if (characters[key] === characters[row]) return "the same character, earlier";
   return key === 0 ? "the first character" : `${row - key} characters back`;
 }

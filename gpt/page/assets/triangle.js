@@ -1,17 +1,17 @@
 // @ts-check
-// A matrix as one pixel for each cell.
+// Paints a matrix with one pixel for every cell.
 
 import { make, penOf } from "./dom.js";
 import { tint } from "./format.js";
 
 /** @import { Hues } from "./format.js" */
 
-const STEPS = 128; // colours of the scale on each side of 0
+const STEPS = 128; // the number of colours for positive values, and for negative ones
 
 /** @type {{hues: Hues | null, words: Uint32Array}} */
 const table = { hues: null, words: new Uint32Array(2 * STEPS + 1) };
 
-/** The colours of the scale as pixels, from −1 to 1. @param {Hues} hues */
+/** The pixels for the values from −1 to 1, in 2 · STEPS + 1 steps. @param {Hues} hues */
 function pixelsOf(hues) {
   if (table.hues !== hues) {
     table.hues = hues;
@@ -22,8 +22,8 @@ function pixelsOf(hues) {
 }
 
 /**
- * Paints a lower triangle of shares from 0 to 1, whose row i begins at i(i + 1)/2; the rest is
- * transparent. It is painted for every head after every key, so it asks no function for each cell.
+ * Paints a lower triangle of values from 0 to 1; the other cells are transparent. Row i begins at
+ * i(i + 1)/2. The page calls it for all heads after every key press, so it calls no function for a cell.
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array} values
  * @param {number} length rows
@@ -41,7 +41,7 @@ export function paintTriangle(canvas, values, length, hues) {
 }
 
 /**
- * A canvas of shares from −1 to 1; null is transparent.
+ * Paints a matrix of values from −1 to 1 on a new canvas; a null becomes a transparent cell.
  * @param {number} length rows and columns
  * @param {Hues} hues
  * @param {(row: number, column: number) => number | null} shareAt
@@ -67,7 +67,7 @@ function blank(length) {
 
 /** @param {HTMLCanvasElement} canvas @param {ImageData} image */
 function put(canvas, image) {
-  if (canvas.width !== image.width) canvas.width = canvas.height = image.width; // takes long
+  if (canvas.width !== image.width) canvas.width = canvas.height = image.width; // setting it is slow
   penOf(canvas).putImageData(image, 0, 0);
   return canvas;
 }

@@ -1,20 +1,20 @@
 // @ts-check
-// From what is in the text field to what the model reads.
+// Turns the text of the text field into the ids that the model reads.
 
 import { foldedNote, unitsOf } from "./fold.js";
 import { beforeAll, windowStart } from "./model/sampler.js";
 
 /** @import { PageData } from "./model/protocol.js" */
 /**
- * A text as the model reads it. typed: its characters; ids: of the window; characters: of the window,
- * as the model knows them; places: of the window's characters in `typed`, -1 for a line break that is
- * read before an empty text; unknown: places of characters that the model does not know; begin: how
- * many read characters are before the window; note: what is said about all this.
+ * A text and its window, which is the end that the model reads. typed: the text's characters. ids,
+ * characters: those of the window. places: the positions of these in `typed`; -1: the line break that
+ * stands for an empty text. unknown: positions of unknown characters. begin: the number of known
+ * characters before the window. note: what the page says about all this.
  * @typedef {{typed: string[], ids: number[], characters: string[], places: number[],
  *   unknown: Set<number>, begin: number, note: string}} Typed
  */
 
-/** Reads texts for one model. @param {PageData} data @returns {(text: string) => Typed} */
+/** Makes the function that reads texts for a model. @param {PageData} data @returns {(text: string) => Typed} */
 export function makeTyped({ vocabulary, folds, model }) {
   const known = new Map(vocabulary.map((character, id) => [character, id]));
   return (text) => {
@@ -26,10 +26,10 @@ export function makeTyped({ vocabulary, folds, model }) {
     /** @type {Set<number>} */
     const unknown = new Set();
     for (const { place, typed, read } of units) {
-      const found = read.map((character) => known.get(character));
-      if (found.every((id) => id !== undefined)) {
-        ids.push(.../** @type {number[]} */ (found));
-        places.push(...found.map((_, n) => place + Math.min(n, Array.from(typed).length - 1)));
+      const readIds = read.map((character) => known.get(character));
+      if (readIds.every((id) => id !== undefined)) {
+        ids.push(.../** @type {number[]} */ (readIds));
+        places.push(...readIds.map((_, n) => place + Math.min(n, Array.from(typed).length - 1)));
       } else Array.from(typed).forEach((_, n) => unknown.add(place + n));
     }
     const typed = Array.from(text);
@@ -42,7 +42,7 @@ export function makeTyped({ vocabulary, folds, model }) {
     const begin = windowStart(ids.length, model.config.block_size);
     if (begin) {
       notes.push(
-        `the model sees the last ${ids.length - begin} characters; it moves on by half a context`,
+        `the model reads only the last ${ids.length - begin} characters`,
       );
     }
     return {

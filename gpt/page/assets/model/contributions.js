@@ -1,34 +1,33 @@
 // @ts-check
-// What each part of a model adds to one logit (direct logit attribution): gpt/heads/contributions.py
-// in JavaScript, which says how. Sums are in double precision. C n_embd, D head_size.
-
+// Splits a logit into what the parts of the model add to it (direct logit attribution), as
+// gpt/heads/contributions.py does and explains. Sums are in double precision.
 import { meanAndScale } from "./layers.js";
 import { dot } from "./linear.js";
 
 /** @import { Reading } from "./reading.js" */
 /** @import { Contributions } from "./protocol.js" */
 
-/** The parts of the logit of `id` after a row.
+/** Splits the logit of `id` after the character of a row.
  * @param {Reading} reading @param {number} row @param {number} id @returns {Contributions} */
 export function contributionsOf(reading, row, id) {
   const { gpt, streams, layers } = reading;
   const { n_embd, head_size, n_head } = gpt.config;
   const at = row * n_embd;
   const direction = throughNorm(reading, row, id);
-  /** What a vector that stands in `x` from `from` on adds.
+  /** What a vector adds to the logit. The vector begins at x[from].
    * @param {ArrayLike<number> | undefined} x @param {number} from */
   const adds = (x, from = 0) => x ? dot(x, from, direction, 0, n_embd) : 0;
   const shift = gpt.tensors.get("norm.bias");
   let biases = shift ? dot(gpt.output.weight, id * n_embd, shift, 0, n_embd) : 0;
   const heads = gpt.layers.map(({ proj }, layer) => {
     biases += adds(proj.bias);
-    const written = new Float64Array(n_embd); // the direction, seen from what the heads write
+    const beforeProj = new Float64Array(n_embd); // the direction in the space of the heads' outputs
     for (let i = 0; i < n_embd; i++) {
-      for (let j = 0; j < n_embd; j++) written[j] += direction[i] * proj.weight[i * n_embd + j];
+      for (let j = 0; j < n_embd; j++) beforeProj[j] += direction[i] * proj.weight[i * n_embd + j];
     }
     const { context } = layers[layer];
     return Array.from({ length: n_head }, (_, head) => {
-      return dot(context, at + head * head_size, written, head * head_size, head_size);
+      return dot(context, at + head * head_size, beforeProj, head * head_size, head_size);
     });
   });
   const feedForwards = gpt.layers.flatMap(({ feedForward }, layer) => {
@@ -41,7 +40,8 @@ export function contributionsOf(reading, row, id) {
   return { id, logit, embedding: adds(streams[0], at), heads, layers: feedForwards, biases };
 }
 
-/** (C,) what the last norm, held at this row, makes of the output weights of `id`.
+/** (n_embd,) the direction in which a vector raises the logit of `id`: the output weights of `id`, seen
+ * through the last norm, whose scale is held at its value for this row.
  * @param {Reading} reading @param {number} row @param {number} id */
 function throughNorm({ gpt, streams }, row, id) {
   const { n_embd, n_layer } = gpt.config;

@@ -1,6 +1,6 @@
 // @ts-check
-// A trained GPT: gpt/reading/gpt.py in JavaScript. reading.js computes its stages. Tensors keep the
-// names of the model file. C n_embd, D head_size.
+// Holds the parameters of a trained GPT, with the tensor names of the model file. reading.js computes
+// with them, as gpt/reading/gpt.py does. C is n_embd, L n_layer, H n_head, D head_size.
 
 import { ACTIVATIONS, normalise } from "./layers.js";
 import { Linear } from "./linear.js";
@@ -8,13 +8,13 @@ import { POSITIONS } from "./positions.js";
 
 /** @import { Config } from "./protocol.js" */
 
-/** The parameters of a GPT, ready for use. */
+/** The parameters of a GPT, as layers. */
 export class Gpt {
   /**
-   * Throws an Error for a variant that this page does not know and for a missing tensor.
+   * Throws an Error if this page lacks a variant of the model, or if a tensor is missing.
    * @param {Config} config
    * @param {Map<string, Float32Array>} tensors
-   * @param {Float32Array} means (L, H, D), what a head that is off writes
+   * @param {Float32Array} means (L, H, D), the output of every head that is switched off
    */
   constructor(config, tensors, means) {
     this.config = config;
@@ -52,7 +52,7 @@ export class Gpt {
     return new Linear(this.#tensor(`${name}.weight`), this.tensors.get(`${name}.bias`), columns);
   }
 
-  /** A norm as a function: the rows of (T, C) numbers from the `first` on -> (count, C).
+  /** A norm as a function: it normalises `count` rows of (T, C) numbers, from the row `first` on.
    * @param {string} name @returns {(x: Float32Array, first: number, count: number) => Float32Array} */
   #norm(name) {
     const [gain, shift] = [this.#tensor(`${name}.weight`), this.tensors.get(`${name}.bias`)];
@@ -61,7 +61,7 @@ export class Gpt {
 }
 
 /**
- * The variant of this name.
+ * The variant with this name; throws an Error if there is none.
  * @template T
  * @param {Record<string, T>} variants
  * @param {string} name

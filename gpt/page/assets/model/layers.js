@@ -1,12 +1,13 @@
 // @ts-check
-// The parts of a block that compute each position by itself: gpt/reading/gpt.py in JavaScript.
-// Arrays are Float32Array, sums are in double precision. C n_embd.
+// Computes the norms and the activation functions, as gpt/reading/gpt.py does. Arrays are Float32Array,
+// sums are in double precision. C is n_embd.
 
 export const EPSILON = 1e-5;
 const TAIL = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];
 
 /**
- * LayerNorm of `count` rows of (T, C) numbers, from the `first` on. @returns {Float32Array} (count, C)
+ * LayerNorm of `count` rows of (T, C) numbers, from the row `first` on.
+ * @returns {Float32Array} (count, C)
  * @param {Float32Array} x
  * @param {number} first
  * @param {number} count
@@ -27,7 +28,7 @@ export function normalise(x, first, count, gain, shift) {
   return out;
 }
 
-/** The mean of `width` numbers from `from` on, and what a norm multiplies them by.
+/** The mean of the `width` numbers that begin at x[from], and the factor by which a norm scales them.
  * @param {Float32Array} x @param {number} from @param {number} width */
 export function meanAndScale(x, from, width) {
   let [mean, squares] = [0, 0];
@@ -38,8 +39,8 @@ export function meanAndScale(x, from, width) {
 }
 
 /**
- * Φ(−x) for x ≥ 0, Φ the distribution function of N(0, 1), with an error of less than 1e-7
- * (formula 7.1.26 of Abramowitz & Stegun 1964).
+ * Φ(−x) for x ≥ 0, where Φ is the distribution function of N(0, 1). The error is below 1e-7 (formula
+ * 7.1.26 of Abramowitz & Stegun 1964).
  * @param {number} x
  */
 function normalTail(x) {

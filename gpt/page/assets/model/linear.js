@@ -1,7 +1,7 @@
 // @ts-check
-// Products with a matrix, the most work of a model. Sums are in double precision.
+// Multiplies vectors by matrices, which takes most of a model's time. Sums are in double precision.
 
-/** A linear layer: a matrix of `rows` × `columns`, row by row, and a bias. */
+/** A linear layer: a bias, and a matrix of `rows` × `columns` stored row after row. */
 export class Linear {
   /**
    * @param {Float32Array} weight
@@ -16,7 +16,7 @@ export class Linear {
   }
 
   /**
-   * (count, columns) -> (count, rows), two vectors at once: then each weight is read once for both.
+   * (count, columns) -> (count, rows), two vectors at once, so that a weight is read once for both.
    * @param {Float32Array} x
    * @param {number} count
    */
@@ -34,17 +34,17 @@ export class Linear {
 }
 
 /**
- * Multiplies a vector by a matrix whose rows begin at `first`, `stride` numbers apart. Four rows at
- * once: four sums do not wait for each other.
+ * Multiplies a vector by a matrix whose first row begins at weight[first], and whose rows begin `stride`
+ * numbers apart. It adds up four rows at once, because a processor can add four sums in parallel.
  * @param {Float32Array} weight
  * @param {number} first
  * @param {number} stride
  * @param {number} columns
  * @param {number} rows
- * @param {Float32Array} x the vector stands in it from `from` on
- * @param {number} from
- * @param {Float32Array} out gets the result from `to` on
- * @param {number} to
+ * @param {Float32Array} x has the vector
+ * @param {number} from where the vector begins
+ * @param {Float32Array} out gets the result
+ * @param {number} to where the result begins
  */
 export function multiply(weight, first, stride, columns, rows, x, from, out, to) {
   const end = from + columns;
@@ -70,7 +70,7 @@ export function multiply(weight, first, stride, columns, rows, x, from, out, to)
 }
 
 /**
- * Multiplies the vectors n and n + 1 of x by a matrix.
+ * Multiplies the vectors n and n + 1 of x by a matrix, and puts the results into out.
  * @param {Float32Array} weight
  * @param {number} columns
  * @param {number} rows
@@ -106,7 +106,7 @@ function multiplyTwo(weight, columns, rows, x, n, out) {
 }
 
 /**
- * The product of `count` numbers of `a` from `at` on and of `b` from `from` on.
+ * The dot product of two vectors of `count` numbers, which begin at a[at] and b[from].
  * @param {ArrayLike<number>} a
  * @param {number} at
  * @param {ArrayLike<number>} b

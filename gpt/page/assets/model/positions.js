@@ -1,26 +1,26 @@
 // @ts-check
-// How positions enter a model: gpt/reading/gpt.py in JavaScript. Each kind does at most one of two things.
-// Constants are computed for the positions of a text, not for the whole context: a small file may
-// declare a context of a million characters. C n_embd, D head_size.
+// Puts positions into a model, as gpt/reading/gpt.py does: into embeddings, or into queries and keys.
+// Sines and cosines are computed for the positions of a text only, not for the whole context, because a
+// small file may declare a context of a million characters.
 
 /** @import { Config } from "./protocol.js" */
-/** Changes the C numbers that begin at `from`.
+/** Changes the n_embd numbers that begin at `from`.
  * @typedef {(numbers: Float32Array, from: number, position: number) => void} Change */
-/** embed: adds the position to an embedding. rotate: turns a query or a key, all heads side by side.
+/** embed: adds the position to an embedding. rotate: turns a query or a key of all heads.
  * @typedef {{embed?: Change, rotate?: Change}} Position */
 
 /** @type {Record<string, (config: Config, tensors: Map<string, Float32Array>) => Position>} */
 export const POSITIONS = {
-  /** Nothing: the causal mask alone tells what came before (Haviv et al. 2022). */
+  /** Adds nothing; the model knows positions from the causal mask alone (Haviv et al. 2022). */
   none: () => ({}),
-  /** A trained vector for each of the block_size positions, added (GPT-2). */
+  /** Adds a trained vector for every position (GPT-2). */
   learned: ({ n_embd }, tensors) => ({
     embed(stream, from, position) {
       const added = /** @type {Float32Array} */ (tensors.get("position.weight"));
       for (let i = 0; i < n_embd; i++) stream[from + i] += added[position * n_embd + i];
     },
   }),
-  /** Fixed sines and cosines, added (Vaswani et al. 2017). */
+  /** Adds fixed sines and cosines (Vaswani et al. 2017). */
   sinusoidal: ({ n_embd }) => ({
     embed(stream, from, position) {
       for (let i = 0; i < n_embd; i++) {
@@ -29,7 +29,7 @@ export const POSITIONS = {
       }
     },
   }),
-  /** Queries and keys turned by an angle that grows with the position (Su et al. 2021). */
+  /** Turns queries and keys by an angle that grows with the position (Su et al. 2021). */
   rotary({ n_embd, head_size }) {
     const half = head_size / 2;
     const rates = Array.from({ length: half }, (_, d) => 10000 ** (-d / half));

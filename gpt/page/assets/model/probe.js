@@ -1,11 +1,11 @@
 // @ts-check
-// Proves that this browser computes the logits that numpy computed when the file was written.
+// Checks that this browser computes the logits that numpy computed when the file was written.
 
 import { Reading } from "./reading.js";
 import { unpack } from "./weights.js";
 
 /**
- * The largest difference from numpy's logits; NaN if one is not a number, or if there are none.
+ * The largest difference from numpy's logits; NaN if a logit is NaN, or if a text has no logits.
  * @param {import("./gpt.js").Gpt} gpt
  * @param {import("./protocol.js").Probe} probe
  */

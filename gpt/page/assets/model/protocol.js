@@ -1,22 +1,21 @@
 // @ts-check
-// What Python writes into the page, and the messages between the view and the worker (model/worker.js).
-// This module has types only. Python writes `PageData` in gpt/page/live.py.
+// The types of the data that gpt/page/live.py writes into the page, and of the messages between the page
+// and its worker (model/worker.js).
 //
-// A text is a list of ids. The worker reads at most block_size of them at once: the view cuts longer
-// texts by `windowStart` of model/sampler.js, and all positions below count in that window. Rows are
-// queries, columns are keys. T characters, V vocabulary, L layers, H heads, D head_size.
+// A text is a list of ids. The worker reads at most block_size ids: the page sends the end of a longer
+// text, its window (`windowStart` in model/sampler.js), and positions count from the window's start. Rows
+// are queries, columns are keys. T is the number of ids, V vocab_size, L n_layer, H n_head, D head_size.
 
 /** @typedef {{layer: number, head: number}} Head */
 
 // ---- Python -> page: the JSON in #data ----------------------------------------------------------
 
 /**
- * title: the name of the model. about: one sentence that says what it was trained on. stored: one
- * sentence about the precision of the weights in this file. counts: whether the model counts, too,
- * which the page does not show. text, start: what the page shows first; null: the head that adds most.
- * folds: unknown character -> what the model reads for it, where a quotation mark opens and elsewhere.
- * measured: the text that measures and means are of. kinds: (L, H) the name of each head
- * ("induction", "previous" …) or "".
+ * title: the model's name. origin: its run, step and digest. about, stored: sentences about its training
+ * text and about the precision of the weights in this file. counts: whether the model also counts
+ * n-grams, which the page leaves out. text, start: the text and the head that the page opens with; null:
+ * the head that adds most. folds: see fold.js. measured: names the text of the measures and means. kinds:
+ * (L, H) the names of the heads ("induction", "previous" …) or "".
  * @typedef {object} PageData
  * @property {number} schema
  * @property {string} version of gptx
@@ -35,8 +34,8 @@
  * @property {StoredModel} model
  */
 /**
- * A measure of all heads, (L, H) each. errors: standard errors. uniform: the value of a head that
- * looks everywhere alike. null: there is none. offsets: of "back", how many characters back.
+ * A measure of all heads, in arrays (L, H). errors: standard errors. uniform: the value for equal weights
+ * everywhere. null: no number. offsets: in the measure "back", how many characters back a head looks.
  * @typedef {object} Measure
  * @property {string} name
  * @property {string} title
@@ -47,8 +46,8 @@
  * @property {number[][]} [offsets]
  */
 /**
- * tensors: base64 of a gzip stream of all numbers, one tensor after the other, see weights.js.
- * means: base64 of float32, (L, H, D), what a head writes on average.
+ * manifest: the tensors' names and shapes. bits: of a number in tensors. tensors: all numbers, encoded as
+ * weights.js describes. means: (L, H, D) the heads' average outputs, as base64 of float32.
  * @typedef {object} StoredModel
  * @property {Config} config
  * @property {{name: string, shape: number[]}[]} manifest
@@ -58,8 +57,8 @@
  * @property {Probe} probe
  */
 /**
- * The fields of gpt/config/model.py that a forward pass uses, and two that follow from them:
- * head_size, and ffn_hidden, the width of the feed-forward layers.
+ * The fields of ModelConfig (gpt/config/model.py) that a forward pass uses, and two sizes that follow
+ * from them: head_size, and ffn_hidden, the width of the feed-forward layers.
  * @typedef {object} Config
  * @property {number} vocab_size
  * @property {number} block_size
@@ -74,8 +73,8 @@
  * @property {string} activation
  */
 /**
- * Texts with `kept` logits of each position p: of the characters p·kept, p·kept + 1 …, where the
- * first character follows the last; base64 of float32. tolerance: by how much they may differ.
+ * Texts with logits, as base64 of float32. Position p has the logits of `kept` characters, whose ids are
+ * p·kept, p·kept + 1, … modulo V. tolerance: the largest difference that the page allows.
  * @typedef {object} Probe
  * @property {{ids: number[], logits: string}[]} texts
  * @property {number} kept
@@ -84,14 +83,14 @@
 
 // ---- page -> worker -----------------------------------------------------------------------------
 
-/** @typedef {{kind: "open", model: StoredModel} | ({kind: "read"} & Ask)} Request */
+/** @typedef {{kind: "open", model: StoredModel} | ({kind: "read"} & Question)} Request */
 /**
- * A text to read, of 1 to block_size ids. off: heads that write their mean output. row: the position
- * whose next character is predicted and taken apart. id: whose logit is taken apart; null: the
- * likeliest one of the model as it was trained. look: a head to look at; null: the one that adds most
- * to this logit. key: whose products with the row are wanted; null: the one with the largest weight.
- * scores: whether all q·k of that head are wanted. lens: whether the logit lens is wanted.
- * @typedef {object} Ask
+ * A question about a text of 1 to block_size ids. off: the heads that are switched off: the model uses
+ * their average outputs. row: the position whose next character is predicted. id: the character whose
+ * logit is split into parts; null: the likeliest one with all heads on. look: the chosen head; null: the
+ * head that adds most to this logit. key: the key whose products with the row's query are answered; null:
+ * the key with the largest weight. scores, lens: whether they are answered.
+ * @typedef {object} Question
  * @property {number[]} ids
  * @property {Head[]} off
  * @property {number} row
@@ -111,39 +110,39 @@
 // ---- worker -> page -----------------------------------------------------------------------------
 
 /**
- * opened: the probe is passed; until then nothing is shown. failed: a reason for the reader; the
- * worker answers nothing after it. Each "read" gets one answer, in order.
+ * opened: the page computes the probe's logits correctly; error: the largest difference. failed: the
+ * reason is for the user, and the worker answers no more. Every "read" gets one answer, in order.
  * @typedef {{kind: "opened", error: number, bound: number} | ({kind: "read"} & Answer) |
  *   {kind: "failed", reason: string}} Reply
  */
 /**
- * now: the model with the heads off that were asked for. before: as it was trained; null: the same.
- * The others are of the model now. products: (D,), q⊙k of the row and the key; they sum to its score.
- * scores: (T, T), q·k, future keys included; a weight is the softmax of scores / √D over the keys up to
- * its row.
+ * now: the outputs of the model with the question's heads switched off. before: the outputs with all heads
+ * on; null: no head is off. The other fields belong to `now`. products: (D,) q⊙k of the row's query and
+ * the key, which sum to their score. scores: (T, T) q·k, with the keys after the query; the weights are
+ * the softmax of scores / √D over the keys up to the query.
  * @typedef {object} Answer
  * @property {Head} look
  * @property {number} key
- * @property {Seen} now
- * @property {Seen | null} before
+ * @property {Outputs} now
+ * @property {Outputs | null} before
  * @property {Float32Array} products
  * @property {Float32Array | null} scores
  * @property {Lens | null} lens
  */
 /**
- * One text under one model.
- * @typedef {object} Seen
+ * What a model computes for a text.
+ * @typedef {object} Outputs
  * @property {Float32Array[][]} weights by layer and head: the lower triangle; row i begins at
  *   i(i + 1)/2 and has i + 1 keys
- * @property {Float32Array} surprisals (T − 1,) of each character after the first, in nats
- * @property {Float32Array} logits (V,) of the character after the asked row; `probabilities` of
- *   model/sampler.js makes bars of them
+ * @property {Float32Array} surprisals (T − 1,) of the characters after the first one, in nats
+ * @property {Float32Array} logits (V,) of the character after the question's row
  * @property {Contributions} parts
  */
 /**
- * What the parts of the model add to the logit of a character after the asked row; all of them sum to
- * it, because the last norm's mean and scale are held. heads: by layer and head. layers: by layer, its
- * feed-forward without bias; empty if the model has none. biases: all biases together.
+ * What the parts of the model add to the logit of a character `id` after the question's row. They sum to
+ * the logit, because the mean and the scale of the last norm are held at their values for this row. heads:
+ * by layer and head. layers: what the feed-forward of a layer adds, without its bias; empty if the model
+ * has no feed-forward. biases: the sum of what all biases add.
  * @typedef {object} Contributions
  * @property {number} id
  * @property {number} logit
@@ -152,7 +151,8 @@
  * @property {number[]} layers
  * @property {number} biases
  */
-/** What the model would predict at each depth (0: the embedding; L: the prediction), (L + 1, T): the
- * likeliest id and its probability. @typedef {{ids: Uint32Array, chances: Float32Array}} Lens */
+/** The logit lens, (L + 1, T): the likeliest id and its probability if the model stopped at a depth. Depth
+ * 0 is the embedding; depth L is the prediction.
+ * @typedef {{ids: Uint32Array, chances: Float32Array}} Lens */
 
 export {};

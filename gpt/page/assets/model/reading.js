@@ -1,7 +1,7 @@
 // @ts-check
-// One text under a GPT: all stages of each position. The text changes at its end, and what earlier
-// positions gave is kept. Numbers are kept as float32; sums are in double precision.
-// T positions, C n_embd, H heads, D head_size, V vocab_size.
+// Reads a text with a GPT, and keeps all stages of the computation for all positions. When the text
+// changes, only the positions from the first change on are computed again. Stages are float32; sums are
+// in double precision. T is the number of positions, C n_embd, D head_size, V vocab_size.
 
 import { multiply } from "./linear.js";
 
@@ -11,17 +11,18 @@ import { multiply } from "./linear.js";
 
 /**
  * The stages of a layer. q, k, v, context: (T, C), all heads of a position side by side. mid: (T, C), the
- * stream between attention and feed-forward. weights: by head, the lower triangle: row i begins at
- * i(i + 1)/2. A head that is off keeps its weights here.
+ * residual stream between attention and feed-forward. weights: by head, the lower triangle, whose row i
+ * begins at i(i + 1)/2; also those of heads that are switched off.
  * @typedef {{q: Numbers, k: Numbers, v: Numbers, context: Numbers, mid: Numbers, weights: Numbers[]}} Stages
  */
 
-const AT_ONCE = 16; // positions whose activations fit in a core's cache
+const AT_ONCE = 16; // positions that are computed together: their numbers fit in a core's cache
 
+/** A text that a model has read. */
 export class Reading {
   /**
    * @param {Gpt} gpt
-   * @param {readonly Head[]} off heads that write their mean output
+   * @param {readonly Head[]} off heads that are switched off: they give their average output
    */
   constructor(gpt, off = []) {
     const { n_layer, n_head, head_size } = gpt.config;
@@ -30,7 +31,7 @@ export class Reading {
     /** @type {number[]} The text. */
     this.ids = [];
     const empty = () => new Float32Array(0);
-    /** The input of each layer, and the output of the last one; (T, C) each. */
+    /** The residual stream before every layer and after the last one; (T, C) each. */
     this.streams = Array.from({ length: n_layer + 1 }, empty);
     /** @type {Stages[]} */
     this.layers = gpt.layers.map(() => ({
@@ -41,7 +42,7 @@ export class Reading {
       mid: empty(),
       weights: Array.from({ length: n_head }, empty),
     }));
-    /** @type {Float32Array[]} (V,) logits of the positions that were asked for. */
+    /** @type {Float32Array[]} The logits (V,) that `logits` has computed, by position. */
     this.predictions = [];
     this.row = empty(); // scores of one query
     this.sums = new Float64Array(head_size);
@@ -52,8 +53,8 @@ export class Reading {
   }
 
   /**
-   * Makes this the text; computes the positions after the first that has changed. Throws a RangeError
-   * for unknown ids, and if the text is longer than the model's context.
+   * Reads a text. Only the positions from the first changed id on are computed. Throws a RangeError for
+   * unknown ids, and for a text that is longer than the model's context.
    * @param {readonly number[]} ids
    */
   read(ids) {
@@ -73,7 +74,7 @@ export class Reading {
     }
   }
 
-  /** Computes new positions together. @param {readonly number[]} ids */
+  /** Computes the positions of new ids at the end of the text. @param {readonly number[]} ids */
   #extend(ids) {
     const { gpt, streams } = this;
     const { n_embd } = gpt.config;
@@ -89,7 +90,7 @@ export class Reading {
   }
 
   /**
-   * One layer for `count` new positions: from its stream to the next one.
+   * Computes a layer for `count` new positions: from the stream before it to the stream after it.
    * @param {number} number of the layer
    * @param {number} first
    * @param {number} count
@@ -112,7 +113,7 @@ export class Reading {
     for (let i = start; i < end; i++) next[i] += added[i - start];
   }
 
-  /** The attention of a layer, up to what its heads write.
+  /** Computes the attention of a layer, up to the outputs of its heads.
    * @param {number} number @param {number} first @param {number} count */
   #attend(number, first, count) {
     const { position, layers, means, config: { n_embd, n_head, head_size } } = this.gpt;
@@ -122,7 +123,7 @@ export class Reading {
     for (const name of /** @type {const} */ (["q", "k", "v", "context", "mid"])) {
       stages[name] = withRoom(stages[name], end * n_embd);
     }
-    stages.weights = stages.weights.map((rows) => withRoom(rows, begin(end)));
+    stages.weights = stages.weights.map((rows) => withRoom(rows, rowStart(end)));
     this.row = withRoom(this.row, end);
     const { q, k, v, context } = stages;
     const packed = qkv.apply(norm1(this.streams[number], first, count), count);
@@ -134,20 +135,20 @@ export class Reading {
     for (let query = first; query < end; query++) {
       for (let head = 0; head < n_head; head++) {
         this.#weigh(stages, head, query);
-        const place = number * n_head + head;
-        if (this.off.has(place)) {
-          const mean = means.subarray(place * head_size, (place + 1) * head_size);
+        const index = number * n_head + head;
+        if (this.off.has(index)) {
+          const mean = means.subarray(index * head_size, (index + 1) * head_size);
           context.set(mean, query * n_embd + head * head_size);
         } else this.#mix(stages, head, query);
       }
     }
   }
 
-  /** The weights of one head for a query. @param {Stages} stages @param {number} head @param {number} query */
+  /** Computes a head's weights for a query. @param {Stages} stages @param {number} head @param {number} query */
   #weigh({ q, k, weights }, head, query) {
     const { n_embd, head_size } = this.gpt.config;
     const scores = this.row;
-    const [keys, at, to] = [query + 1, head * head_size, begin(query)];
+    const [keys, at, to] = [query + 1, head * head_size, rowStart(query)];
     const scale = Math.fround(head_size ** -0.5);
     multiply(k, at, n_embd, head_size, keys, q, query * n_embd + at, scores, 0);
     let [largest, total] = [-Infinity, 0];
@@ -162,13 +163,13 @@ export class Reading {
     for (let key = 0; key < keys; key++) weights[head][to + key] = scores[key] / total;
   }
 
-  /** What a head writes for a query: the values, mixed by its weights.
+  /** Computes the output of a head for a query: the sum of the values, times the weights.
    * @param {Stages} stages @param {number} head @param {number} query */
   #mix({ v, weights, context }, head, query) {
     const { n_embd, head_size } = this.gpt.config;
     const sums = this.sums.fill(0);
     const at = head * head_size;
-    const row = begin(query);
+    const row = rowStart(query);
     for (let key = 0; key <= query; key++) {
       const weight = weights[head][row + key];
       for (let d = 0, i = key * n_embd + at; d < head_size; d++) sums[d] += weight * v[i++];
@@ -177,8 +178,8 @@ export class Reading {
   }
 
   /**
-   * (V,) scores of the next character after a position: unembed(norm(stream)) at a depth. 0 is the
-   * embedding; n_layer gives the model's prediction, which is kept: it must not be written to.
+   * The logits (V,) of the character after a position, from the stream at a depth: 0 is the embedding;
+   * n_layer gives the model's prediction, an array that must not be changed.
    * @param {number} position
    * @param {number} depth
    * @returns {Float32Array}
@@ -189,12 +190,12 @@ export class Reading {
     return depth === config.n_layer ? this.predictions[position] ??= logits() : logits();
   }
 
-  /** The weights of a head for a query. @param {Head} head @param {number} query */
+  /** The weights of a head for a query: one for every key. @param {Head} head @param {number} query */
   weights({ layer, head }, query) {
-    return this.layers[layer].weights[head].subarray(begin(query), begin(query + 1));
+    return this.layers[layer].weights[head].subarray(rowStart(query), rowStart(query + 1));
   }
 
-  /** (D,), q⊙k of a head for a query and a key.
+  /** The products q⊙k (D,) of a head for a query and a key; they sum to the score.
    * @param {Head} head @param {number} query @param {number} key */
   products({ layer, head }, query, key) {
     const { n_embd, head_size } = this.gpt.config;
@@ -203,7 +204,7 @@ export class Reading {
     return Float32Array.from({ length: head_size }, (_, d) => q[from + d] * k[to + d]);
   }
 
-  /** (T, T), q·k of a head, future keys included. @param {Head} head */
+  /** The scores q·k (T, T) of a head, with the keys after the query. @param {Head} head */
   scores({ layer, head }) {
     const { n_embd, head_size } = this.gpt.config;
     const { q, k } = this.layers[layer];
@@ -217,12 +218,12 @@ export class Reading {
   }
 }
 
-/** Where the row of a query begins in the lower triangle of a matrix. @param {number} query */
-export function begin(query) {
+/** The index at which the row of a query begins in a lower triangle. @param {number} query */
+export function rowStart(query) {
   return query * (query + 1) / 2;
 }
 
-/** The array, or a longer copy of it. @param {Numbers} array @param {number} length */
+/** The array, or a longer copy with room for `length` numbers. @param {Numbers} array @param {number} length */
 function withRoom(array, length) {
   if (length <= array.length) return array;
   const longer = new Float32Array(Math.max(length, 2 * array.length));

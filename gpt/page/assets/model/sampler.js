@@ -1,28 +1,28 @@
 // @ts-check
-// From logits to a character: temperature, filters, the draw, and the window, as gpt/reading/sampler.py.
+// Samples a character from logits, with temperature and filters, as gpt/reading/sampler.py does.
 
 /** @import { SampleOptions } from "./protocol.js" */
 
 /**
- * Name of the option -> how many characters it keeps, of probabilities from the largest down. In order
- * of application. @type {Record<string, (ranked: number[], value: number) => number>}
+ * Option -> the number of characters that it keeps of `ranked` probabilities, the largest first. The
+ * filters are applied in this order. @type {Record<string, (ranked: number[], value: number) => number>}
  */
 export const FILTERS = {
-  /** Exactly k. */
+  /** Keeps k characters. */
   top_k: (_, k) => k,
-  /** The fewest whose sum reaches p. */
+  /** Keeps the fewest characters whose probabilities sum to at least p. */
   top_p(ranked, p) {
     let [kept, sum] = [0, 0];
     while (sum < p && kept < ranked.length) sum += ranked[kept++];
     return kept;
   },
-  /** Those that have at least p times the largest. */
+  /** Keeps the characters with at least p times the largest probability. */
   min_p: (ranked, p) => ranked.filter((chance) => chance >= p * ranked[0]).length,
 };
 
 /**
- * The distribution after temperature and filters, (V,). Temperature 0 gives all to the likeliest (the
- * first of equals). Each filter gets what the one before it kept, scaled to sum 1.
+ * The probabilities (vocab_size,) after temperature and filters. Temperature 0 gives 1 to the likeliest
+ * character. After every filter, the probabilities are scaled to sum 1.
  * @param {ArrayLike<number>} logits
  * @param {SampleOptions} options
  */
@@ -39,7 +39,7 @@ export function probabilities(logits, options) {
   return chances;
 }
 
-/** Log-probabilities of (V,) logits. @param {ArrayLike<number>} logits */
+/** The log-probabilities of logits. @param {ArrayLike<number>} logits */
 export function logSoftmax(logits) {
   const most = largest(logits);
   let sum = 0;
@@ -48,7 +48,7 @@ export function logSoftmax(logits) {
   return Float64Array.from(logits, (logit) => logit - normaliser);
 }
 
-/** @param {ArrayLike<number>} values */
+/** The largest value. @param {ArrayLike<number>} values */
 function largest(values) {
   let most = values[0];
   for (let id = 1; id < values.length; id++) if (values[id] > most) most = values[id];
@@ -66,23 +66,23 @@ function heated(logits, temperature) {
   return chances;
 }
 
-/** Divides by the sum. @param {Float64Array} weights */
+/** The weights divided by their sum. @param {Float64Array} weights */
 function scaled(weights) {
   const sum = weights.reduce((total, weight) => total + weight);
   return weights.map((weight) => weight / sum);
 }
 
-/** The id that a number in [0, 1) draws, by inversion.
+/** Draws an id. uniform: a random number in [0, 1), which the cumulative probabilities turn into an id.
  * @param {Float64Array} chances @param {number} uniform */
 export function draw(chances, uniform) {
   let rest = uniform;
   const id = chances.findIndex((chance) => (rest -= chance) < 0);
-  return id < 0 ? chances.findLastIndex((chance) => chance > 0) : id; // rounding
+  return id < 0 ? chances.findLastIndex((chance) => chance > 0) : id; // rounded sums may stay below 1
 }
 
 /**
- * Where the context of a text of `length` characters begins: at its start while it fits, after that
- * at the next multiple of half of blockSize.
+ * The position at which the window of a text begins: 0 if the text fits into blockSize, otherwise the
+ * first multiple of half of blockSize from which the text fits.
  * @param {number} length
  * @param {number} blockSize
  */
@@ -92,8 +92,8 @@ export function windowStart(length, blockSize) {
 }
 
 /**
- * The id of the character before an empty prompt, which is not part of the sample: a newline, or the
- * first character. @param {readonly string[]} characters
+ * The id that the model reads before an empty text: the newline's, otherwise that of the first character.
+ * @param {readonly string[]} characters
  */
 export function beforeAll(characters) {
   return Math.max(0, characters.indexOf("\n"));

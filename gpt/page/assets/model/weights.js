@@ -1,9 +1,9 @@
 // @ts-check
-// Numbers of the file from text: base64, gzip, float16. gpt/page/live.py writes them.
+// Decodes the numbers in the file, which gpt/page/live.py encoded: base64, gzip, float16.
 
 /** @import { StoredModel } from "./protocol.js" */
 
-/** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
+/** Decodes base64. @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
 function bytes(base64) {
   const binary = atob(base64);
   const result = new Uint8Array(binary.length);
@@ -11,13 +11,13 @@ function bytes(base64) {
   return result;
 }
 
-/** float32 numbers. @param {string} base64 */
+/** Decodes float32 numbers. @param {string} base64 */
 export function unpack(base64) {
   return new Float32Array(bytes(base64).buffer);
 }
 
 /**
- * The tensors by their names. Throws an Error if the text has been damaged: gzip has a checksum.
+ * Decodes the tensors: name -> numbers. Throws an Error if they are damaged, which gzip's checksum shows.
  * @param {Pick<StoredModel, "tensors" | "manifest" | "bits">} stored
  * @returns {Promise<Map<string, Float32Array>>}
  */
@@ -34,14 +34,14 @@ export async function unpackTensors({ tensors, manifest, bits }) {
   return new Map(manifest.map(({ name }, n) => [name, numbers.slice(used, used += sizes[n])]));
 }
 
-/** The bytes of a gzip stream. Rejects damaged ones. @param {string} base64 */
+/** Decompresses a gzip stream. The promise is rejected if the stream is damaged. @param {string} base64 */
 async function inflate(base64) {
   const plain = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(plain).arrayBuffer());
 }
 
 /**
- * Numbers from their bytes, where the first bytes of all numbers come first, then the second ones.
+ * Joins the bytes of numbers. planes: the first bytes of all numbers, then the second bytes, and so on.
  * @param {Uint8Array} planes
  * @param {number} size of a number, in bytes
  */
@@ -54,7 +54,7 @@ function joined(planes, size) {
   return result.buffer;
 }
 
-/** The finite float16 or float32 numbers of a buffer, exactly.
+/** The finite float16 or float32 numbers of a buffer, as exact float32 numbers.
  * @param {ArrayBuffer} buffer @param {number} bits */
 function floats(buffer, bits) {
   if (bits === 32) return new Float32Array(buffer);
@@ -63,7 +63,7 @@ function floats(buffer, bits) {
   const patterns = new Uint32Array(result.buffer);
   codes.forEach((code, i) => {
     patterns[i] = (code & 0x8000) << 16 | (code & 0x7FFF) << 13;
-    result[i] *= 2 ** 112; // its exponent is so much too small
+    result[i] *= 2 ** 112; // the exponents of float16 and float32 have different offsets: 15 and 127
   });
   return result;
 }

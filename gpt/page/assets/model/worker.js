@@ -1,5 +1,5 @@
 // @ts-check
-// The thread that computes: it opens and proves the model of the file, and answers questions.
+// Runs in a worker thread: opens and checks the model of the file, and answers the page's questions.
 
 import { Analysis } from "./analysis.js";
 import { Gpt } from "./gpt.js";
@@ -9,7 +9,7 @@ import { unpack, unpackTensors } from "./weights.js";
 /** @import { Reply, Request, StoredModel } from "./protocol.js" */
 
 /** @type {Promise<Analysis>} */
-let opened = new Promise(() => {}); // until the page sends the model
+let opened = new Promise(() => {}); // stays unresolved until the page sends the model
 
 /** @param {Request} request */
 async function answer(request) {
@@ -18,8 +18,8 @@ async function answer(request) {
   if (request.kind === "read") reply({ kind: "read", ...analysis.answer(request) });
 }
 
-/** The model, proven. Throws an Error with the reason if it is damaged or if this browser computes
- * other numbers. @param {StoredModel} model */
+/** Opens and checks the model. Throws an Error if it is damaged, or if this browser computes other
+ * logits. @param {StoredModel} model */
 async function open(model) {
   const { config, means, probe } = model;
   const gpt = new Gpt(config, await unpackTensors(model), unpack(means));
@@ -27,8 +27,8 @@ async function open(model) {
   const bound = probe.tolerance;
   if (!(error <= bound)) { // also if it is NaN
     throw new Error(
-      "This browser computes other numbers than the model gave when the file was written: they " +
-        `differ by ${error.toExponential(1)}, at most ${bound.toExponential(1)} is allowed.`,
+      "This browser computes other logits than those stored in the file: they differ by " +
+        `${error.toExponential(1)}, at most ${bound.toExponential(1)} is allowed.`,
     );
   }
   reply({ kind: "opened", error, bound });
