@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import Shaping, WhyConfig
+from gpt.config import FilterOptions, WhyConfig
 from gpt.config.fields import flag_of, require
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
@@ -66,7 +66,7 @@ class NextCharacter(Arrays, Result):
     characters: str
     text: str = ""
     experts: Experts | None = None
-    config: Shaping = field(default_factory=Shaping)
+    config: FilterOptions = field(default_factory=FilterOptions)
 
     @property
     def changed(self) -> bool:
@@ -164,7 +164,7 @@ def next_of_text(
     reader: Reader,
     vocabulary: Vocabulary,
     text: str,
-    config: Shaping,
+    config: FilterOptions,
     mixture: Mixture | None = None,
 ) -> NextCharacter:
     """The next character of a text, in the window of `sample` (sampler.window_start); see
@@ -189,7 +189,7 @@ def next_of_text(
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     return NextCharacter(
-        expected=probabilities(logits, Shaping(temperature=1.0))[0],
+        expected=probabilities(logits, FilterOptions(temperature=1.0))[0],
         filtered=filtered,
         removed=removed,
         characters=vocabulary.characters,
@@ -350,7 +350,7 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
     ids = ids[-reader.config.block_size :] if config.truncate else ids
     require_fits(reader.config, len(ids))
     logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
-    expected = probabilities(logits, Shaping(temperature=1.0))[0]
+    expected = probabilities(logits, FilterOptions(temperature=1.0))[0]
     asked = _asked(vocabulary, config, int(expected.argmax()))
     exact = reader.in_float64()
     layers = exact.stages(ids)

@@ -16,15 +16,15 @@ from msgspec import Meta
 from gpt.config import (
     AttnConfig,
     EvalConfig,
+    FilterOptions,
     HeadsConfig,
     SampleConfig,
-    Shaping,
     Stage,
     TrainConfig,
     Unknown,
     WhyConfig,
 )
-from gpt.config.fields import Options, takes
+from gpt.config.fields import Options, keywords_from
 from gpt.config.model import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
@@ -78,7 +78,7 @@ class AttnCall(AttnConfig, _Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextCall(Shaping, _Question):
+class NextCall(FilterOptions, _Question):
     """The arguments of TrainedGPT.next."""
 
 
@@ -233,7 +233,7 @@ class TrainedGPT:
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
         return Decoders(first)
 
-    @takes(SampleCall)
+    @keywords_from(SampleCall)
     def sample(self, call: SampleCall) -> Any:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
         sample -n` does; for a list of prompts, a list with one of these for each.
@@ -304,7 +304,7 @@ class TrainedGPT:
             self._passages[data, most] = Passages(train[:MOST], most + 1)
         return self._passages[data, most]
 
-    @takes(AttnCall)
+    @keywords_from(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
         """Every stage of every head for the text; None: an example. Raises TextError for an empty
         or too long text and for unknown characters.
@@ -315,7 +315,7 @@ class TrainedGPT:
         proofs = (replace(self.proof, detail=True), self.rounding)
         return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
 
-    @takes(NextCall)
+    @keywords_from(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters. Raises
         TextError, ConfigError.
@@ -325,7 +325,7 @@ class TrainedGPT:
         text = self.known_text(self.text_or_example(call.text), call.unknown)
         return next_of_text(self.reader, self.vocabulary, text, call, self.mixture)
 
-    @takes(WhyCall)
+    @keywords_from(WhyCall)
     def why(self, call: WhyCall) -> Why:
         """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
         logit of the next character, in float64; the sum is exact. Raises TextError, ConfigError.
@@ -354,7 +354,7 @@ class TrainedGPT:
             log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
 
-    @takes(HeadsCall)
+    @keywords_from(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
         """Every head's measures on a text; without one, on `default_text`. name: of the text, for
         the result. done: gets the share of the work that is done. Raises TextError.
@@ -448,7 +448,7 @@ class TrainedGPT:
 
         return load_gpt(self.stored, "cpu").eval()
 
-    @takes(EvalCall)
+    @keywords_from(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
         """How well the model predicts a text or, without one, the validation split of its run.
         name: of the text, for the result. Logs a warning if the model has learned some of it.

@@ -31,12 +31,12 @@ import msgspec
 from msgspec import Meta
 
 from gpt.config import ModelConfig, ModelOptions, RunConfig, TrainConfig
-from gpt.config.fields import fields_of, only_fields, options_of, require, takes_given
+from gpt.config.fields import fields_of, only_fields, options_of, passed_keywords_from, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
     DEFAULTS,
-    Changeable,
-    Session,
+    ChangeableOptions,
+    SessionOptions,
     Tracker,
     from_toml,
     preset_values,
@@ -340,7 +340,7 @@ class TrainCall(TrainConfig, ModelOptions, RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeCall(Changeable, Session):
+class ResumeCall(ChangeableOptions, SessionOptions):
     """The arguments of `resume`."""
 
     run: TrainedGPT | PathLike = field(kw_only=False)
@@ -359,7 +359,7 @@ def _texts(corpus: Names) -> Texts:
     return Texts(names)
 
 
-@takes_given(TrainCall, DEFAULTS)
+@passed_keywords_from(TrainCall, DEFAULTS)
 def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
@@ -387,7 +387,9 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
     return _trained(begin_run(run, options, texts), arguments)
 
 
-@takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
+@passed_keywords_from(
+    ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(ChangeableOptions), "unchanged")}
+)
 def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a run further from its last step on; returns it, opened at its best step.
 
@@ -398,7 +400,10 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
-    settings, options = only_fields(Session, arguments), only_fields(Changeable, arguments)
+    settings, options = (
+        only_fields(SessionOptions, arguments),
+        only_fields(ChangeableOptions, arguments),
+    )
     texts = _texts(arguments.get("corpus"))
     return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 

@@ -11,7 +11,7 @@ from conftest import TEXT, TINY, corpus_of
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of
-from gpt.config.train import MOST_STEPS, Changeable
+from gpt.config.train import MOST_STEPS, ChangeableOptions
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
@@ -94,7 +94,7 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
     assert (small.ends_by_time, small.longer, small.seconds_left < 60) == (False, False, True)
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(Changeable)}))
+@pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(ChangeableOptions)}))
 def test_resume_refuses_changed_options_that_affect_the_weights(
     corpus: Corpus, tiny: Checkpoint, name: str
 ) -> None:
