@@ -176,7 +176,7 @@ def begin_run(
                 "init_from": printable(_place_of(parent)) if parent else None,
             }
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
-        run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
+        run = Run(Path(ranks.broadcast(0, str(folder.path) if folder else "")))
         start = parent.stored if parent else None
         job = Job(
             corpus,

@@ -164,7 +164,7 @@ class Trainer:
         while self.manifest.progress < 1 and not self._stopping() and not self._out_of_patience():
             before = self.manifest.progress
             yield self._step()
-            if self.timing.is_due(before, self.manifest):
+            if self.timing.is_evaluation_due(before, self.manifest):
                 self.model.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
@@ -220,7 +220,7 @@ class Trainer:
         fitting = self._lap("counting")
         losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
         reading = self._lap("evaluations")
-        self.timing.measured(fitting=fitting, character=reading / read)
+        self.timing.replace_estimates(fitting=fitting, character=reading / read)
         self._check(losses.nats, before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
         self._log(
@@ -274,7 +274,7 @@ class Trainer:
         if checkpoint:
             yield Saved(checkpoint)
         release_memory()  # frees what a sample took, too
-        self.timing.measured(saving=self._lap("saves"))
+        self.timing.replace_estimates(saving=self._lap("saves"))
 
     def _commit(self) -> Checkpoint | None:
         """Saves a checkpoint and returns it; None on ranks other than the first."""

@@ -16,6 +16,7 @@ from conftest import corpus_of
 
 from gpt.corpus.sources import repeats
 from gpt.interface.trained import TrainedGPT
+from gpt.storage.manifest import Baseline
 from gpt.storage.run import Run, new_run
 from gpt.training.plan import Machine, make_plan
 from gpt.training.progress import Stepped
@@ -69,6 +70,7 @@ def trained(
             {**OPTIONS, "steps": steps, "counting": counting},
             preset,
             replace(Machine.measured("cpu"), low=False),  # products in float32 on all
+            baseline=Baseline((3.0,), 9, 9),
         )
         trainer = Trainer(new_run(folder, "golden"), Job(corpus, plan.manifest))
         stepped = [event for event in trainer.events() if isinstance(event, Stepped)]
