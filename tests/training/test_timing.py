@@ -35,7 +35,7 @@ def test_the_reserve_pays_for_evaluation_save_and_end() -> None:
     slow = timing(*[("steps", 4.0)] * 9)
     assert slow.slowdown == 4
     assert slow.reserve(now, 1000.0) == pytest.approx(4 * whole)
-    slow.measured(fitting=1.0, character=0.0, saving=0.5)
+    slow.replace_estimates(fitting=1.0, character=0.0, saving=0.5)
     assert slow.reserve(now, 1000.0) == 1.5
 
 
