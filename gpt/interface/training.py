@@ -43,7 +43,7 @@ from gpt.config.train import (
     to_toml,
 )
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
-from gpt.corpus.doubts import doubts
+from gpt.corpus.doubts import find_doubts
 from gpt.corpus.sources import Progress, Texts, no_progress
 from gpt.counting.baseline import count_ahead
 from gpt.counting.tables import release_memory
@@ -161,7 +161,7 @@ def begin_run(
         baseline=baseline,
         parent=_parent_of(parent, corpus) if parent else None,
     )
-    reasons = doubts(corpus, plan.manifest.train)
+    reasons = find_doubts(corpus, plan.manifest.train)
     manifest = replace(plan.manifest, doubts=reasons)
     plan = replace(plan, manifest=manifest, warnings=(*plan.warnings, *reasons.texts))
     with ExitStack() as unlocked, ExitStack() as stack:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import corpus_of
 
-from gpt.corpus.sources import repeats
+from gpt.corpus.sources import make_repeats
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.manifest import Baseline
 from gpt.storage.run import Run, new_run
@@ -64,7 +64,7 @@ def trained(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        corpus = corpus_of(repeats().decode()[:CHARACTERS], folder)
+        corpus = corpus_of(make_repeats().decode()[:CHARACTERS], folder)
         plan = make_plan(
             corpus,
             {**OPTIONS, "steps": steps, "counting": counting},
