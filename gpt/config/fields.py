@@ -156,9 +156,7 @@ def require(condition: bool, field: str, reason: str) -> None:
 
 
 def suggest(name: str, names: Collection[str]) -> str:
-    """Returns the end of an error about a misspelt name: "; did you mean n_layer?", or "" if none
-    of the names is similar.
-    """
+    """Returns "; did you mean n_layer?" with the name that is most similar, or ""."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names, 1)
@@ -211,7 +209,7 @@ def keywords_from(
 
 
 def passed_keywords_from(
-    kind: Callable[Keywords, object], shown: Mapping[str, object] = MappingProxyType({})
+    kind: Callable[Keywords, object], shown: Mapping[str, object]
 ) -> Callable[[Callable[[dict[str, Any]], Result]], Callable[Keywords, Result]]:
     """Decorates a function like `keywords_from`, but passes it only the values that its caller has
     set, so that presets can set the others. shown: name -> the default that help() shows.

@@ -44,33 +44,21 @@ MOST_LAYERS = 500
 class ModelOptions(Options):
     """The options that set the shape of a GPT. Names follow nanoGPT where it has one."""
 
-    block_size: Annotated[int, Meta(ge=1, le=LONGEST_CONTEXT), option("Characters of context.")] = (
-        64
-    )
+    block_size: Annotated[int, Meta(ge=1, le=LONGEST_CONTEXT), option("Context (characters).")] = 64
     n_layer: Annotated[int, Meta(ge=1, le=MOST_LAYERS), option("Transformer blocks.")] = 4
     n_head: Annotated[Count, option("Attention heads in a block; head_size = n_embd / n_head.")] = 4
     n_embd: Annotated[Count, option("Width of the residual stream.")] = 128
     dropout: Annotated[Share, option("Share of activations dropped while training.")] = 0.0
-    attention_dropout: Annotated[
-        Share, option("Share of attention weights dropped while training.")
-    ] = 0.0
-    bias: Annotated[
-        bool, option("Biases in projections and norms; for q, k, v see `qkv_bias`.")
-    ] = False
+    attention_dropout: Annotated[Share, option("Dropout of attention weights in training.")] = 0.0
+    bias: Annotated[bool, option("Biases in projections and norms, but not in q, k, v.")] = False
     qkv_bias: Annotated[bool, option("Biases in queries, keys and values, as in GPT-2.")] = False
     tied: Annotated[bool, option("Output weights = token embedding (Press & Wolf 2017).")] = False
-    position: Annotated[
-        Position, option("How positions are encoded; none: only the causal mask tells them apart.")
-    ] = "rotary"
-    activation: Annotated[Activation, option("Activation function of the feed-forward layers.")] = (
-        "relu2"
-    )
+    position: Annotated[Position, option("How positions are encoded; none: not at all.")] = "rotary"
+    activation: Annotated[Activation, option("Activation of the feed-forward layers.")] = "relu2"
     feed_forward: Annotated[
         bool, option("Feed-forward layers; without them, attention only (Elhage et al. 2021).")
     ] = True
-    attention: Annotated[Attention, option("One fast kernel (fused), or a module per head.")] = (
-        "fused"
-    )
+    attention: Annotated[Attention, option("One fast kernel, or a module per head.")] = "fused"
     previous_heads: Annotated[
         Whole,
         option("Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none."),
@@ -155,13 +143,9 @@ class ModelConfig(ModelOptions):
         rows = self.n_layer * layer + self.vocab_size
         return 6 * rows * self.n_embd + 6 * self.n_layer * self.n_embd * self.block_size
 
-    def parameters(self, positions: bool = True) -> int:
-        """The number of parameters. positions=False: without position embeddings, as in nanoGPT."""
-        return sum(
-            math.prod(shape)
-            for name, shape in self.shapes().items()
-            if positions or name != "position.weight"
-        )
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(map(math.prod, self.shapes().values()))
 
 
 def _with_bias(bias: bool, name: str, *shape: int) -> dict[str, tuple[int, ...]]:
@@ -184,9 +168,7 @@ class FilterOptions(Options):
     text so far is a field of SampleConfig, and the page does not have it.
     """
 
-    temperature: Annotated[
-        Amount, option("Divides the logits; 1 = as learned, 0 = the likeliest.")
-    ] = 0.8
+    temperature: Annotated[Amount, option("Divides the logits; 1 = as learned, 0 = greedy.")] = 0.8
     top_k: Annotated[
         Count | None, option("Keep only the k likeliest characters (Fan et al. 2018).")
     ] = None
@@ -198,9 +180,7 @@ class FilterOptions(Options):
         Annotated[float, Meta(ge=0, le=1)] | None,
         option("Keep characters with at least p x the largest probability (Nguyen et al. 2024)."),
     ] = None
-    only: Annotated[
-        Only | None, option("In a model with counting: predict with this part alone.")
-    ] = None
+    only: Annotated[Only | None, option("With counting: predict with this part alone.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,8 +58,7 @@ class SessionOptions(Options):
     data: Data = Path("data")
     device: OnDevice = "auto"
     log: Annotated[
-        Tracker | None,
-        option("Also write the evaluations into the run's folder tensorboard."),
+        Tracker | None, option("Also write the evaluations into the run's folder tensorboard.")
     ] = None
 
 
@@ -124,16 +123,12 @@ class TrainConfig(ChangeableOptions):
     beta1: Annotated[Share, option("Decay of the mean gradient.")] = 0.9
     beta2: Annotated[Share, option("AdamW's decay of the mean squared gradient.")] = 0.99
     grad_clip: Annotated[Amount, option("Largest gradient norm; 0 = no limit.")] = 1.0
-    average: Annotated[
-        Share, option("Saves an average of the weights with this decay; 0 = none.")
-    ] = 0.0
+    average: Annotated[Share, option("Decay of the saved average of the weights; 0 = none.")] = 0.0
     window_order: Annotated[
         WindowOrder, option("random: anywhere in the text; epochs: every window once an epoch.")
     ] = "random"
     precision: Annotated[Precision, option("Precision of matrix products in training.")] = "float32"
-    compile: Annotated[
-        bool, option("torch.compile: takes a minute, then faster steps on a GPU.")
-    ] = False
+    compile: Annotated[bool, option("torch.compile: slow start, faster steps on a GPU.")] = False
     deterministic: Annotated[bool, option("On a GPU: repeats a run bit for bit; slower.")] = False
     separator: Annotated[
         str, option(f"Separates two texts, unless the first ends with it. {ESCAPES}")

@@ -69,9 +69,7 @@ class Corpus:
     block: int = 0
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
-        """Returns the ids to train on and the ids to validate on. Both may be too short for a
-        window.
-        """
+        """Returns the training split and the validation split, which may be too short to use."""
         boundary = self.identity.boundary
         if boundary is None:
             boundary = int(len(self.ids) * (1 - val_fraction))
@@ -106,9 +104,7 @@ class Corpus:
         return parts
 
     def item_separator(self, train: TrainConfig) -> Ids | None:
-        """Returns the ids between two items of a list; None for another text. Raises TextError if
-        the text has no such separator.
-        """
+        """Returns the ids between two items of a list, or None. Raises TextError if it has none."""
         separator = train.item_separator
         if missing := self.vocabulary.unknown(separator):
             raise TextError(
@@ -344,9 +340,7 @@ def read_corpus(
     parent: Vocabulary | None = None,
     progress: Progress = no_progress,
 ) -> Corpus:
-    """Finds and encodes the texts, and the validation text that `config` names. parent: see
-    build_vocabulary.
-    """
+    """Finds and encodes texts and their validation text. parent: see build_vocabulary."""
     files.sweep(data)
     sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()

@@ -189,9 +189,7 @@ def refuse_document(head: bytes, name: str) -> None:
 
 
 def not_a_text(name: str, error: BadByteError, data: bytes) -> TextError:
-    """Makes the error about a file that is no text, with one of its lines in the likeliest
-    encodings. data: bytes around the error.
-    """
+    """Makes an error with a line in the likeliest encodings. data: bytes around the error."""
     lines = data.splitlines(keepends=True)
     foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]
     sample = (data if b"\0" in data else b"".join(foreign))[:SAMPLE]

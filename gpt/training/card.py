@@ -1,6 +1,4 @@
-"""What a user reads about a training: its plan, lines while it runs, and its result. The functions
-return texts, which the commands print.
-"""
+"""The texts that a user reads about a training: its plan, its lines while it runs, its result."""
 
 from __future__ import annotations
 

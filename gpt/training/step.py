@@ -174,9 +174,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float, decay: float) -> None:
-        """Makes an update. decay: the share of every weight that is subtracted first. Matrices with
-        more rows than columns change by more than `rate`.
-        """
+        """Makes an update. decay: the share of every weight that is subtracted first."""
         for alike in self._alike.values():
             directions = [self._direction(parameters, count) for parameters, count in alike]
             turned = orthogonalise(torch.cat(directions).to(self.dtype)).float()
@@ -373,9 +371,7 @@ def window_starts(total: int, block: int, most: int = 0) -> list[Span]:
 def predict_span(
     model: GPT, ids: Ids, span: Span, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns (b · T, vocab_size) logits without dropout of b windows, and the (b · T,) ids to
-    predict.
-    """
+    """Returns (b · T, vocab_size) logits of b windows, and (b · T,) ids to predict. No dropout."""
     starts, length = span
     rows = np.asarray(ids[starts[:, None] + np.arange(length + 1)]).astype(np.int64)
     windows = torch.from_numpy(rows).to(device)

@@ -298,9 +298,7 @@ class Trainer:
         return self.learner.optimizer.state | named
 
     def _check(self, number: float, step: int, what: str) -> None:
-        """Raises NumericsError unless the number is finite. what: names it. step: the step that has
-        it.
-        """
+        """Raises NumericsError unless the number of this step is finite. what: its name."""
         if math.isfinite(number):
             return
         raise NumericsError(
