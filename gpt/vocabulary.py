@@ -112,7 +112,7 @@ class Vocabulary:
         return reading if unknown == "fold" else reading.without_unknown(self)
 
     def _ids_of(self, reading: Reading) -> Ids:
-        """Returns (characters,) ids. The error suggests a letter in the other case, if known."""
+        """Returns (characters,) ids. Raises TextError, which may suggest a letter's other case."""
         ids = self._ids_or_none(reading.text)
         if (ids < 0).any():
             at = int(np.argmin(ids >= 0))

@@ -82,7 +82,7 @@ class RunConfig(SessionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeableOptions(Options):
-    """The options that may change when a run is resumed. Earlier steps do not depend on them."""
+    """The options that a resumed run may change, as its earlier steps do not depend on them."""
 
     steps: Annotated[int, Meta(ge=1, le=MOST_STEPS), option("Optimizer steps.")] = 2000
     micro_batch_size: Annotated[

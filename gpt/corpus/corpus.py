@@ -48,11 +48,11 @@ from gpt.words import first_few
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # purposes of random streams
 MOST_NAMED = 3  # texts that a note names
 MOST_OPENED = 30  # texts whose kinds notes name
-LONGEST_BLOCK = 2**16  # characters; few windows cross a border of so long blocks
+LONGEST_BLOCK = 2**16  # characters; so many that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, even if they are short
 MOST_BLOCKS = 10**5
 FEW = 2**23  # bytes; the pages of a smaller file stay in memory
-SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; a border would cut more windows
+SHORTEST_IN_CONTEXTS = 4  # in a shorter block, borders would cut most windows
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Corpus:
         if missing := self.vocabulary.unknown(separator):
             raise TextError(
                 f"`items`: the text has no separator {separator!r}, as it has no {missing[0]!r}; "
-                "give the one that it has: `separator`"
+                "set `separator` to what stands between its items"
             )
         return self.vocabulary.encode(separator) if separator else None
 
@@ -170,7 +170,7 @@ class SplitOrder:
     """The order in which the characters of a text are stored.
 
     boundary: the number of training characters; None: `val_fraction` decides it. block: see Corpus.
-    borders: begin and end in the text of each piece that is moved to the end, in one row. order: a
+    borders: start and end in the text of each piece that is moved to the end, in one row. order: a
     hash of the order, "" if nothing is moved.
     """
 
@@ -425,7 +425,7 @@ def splits_of_run(
     name: str, manifest: Manifest | None, data: Path, purpose: str = "", advice: str = ""
 ) -> tuple[Ids, Ids]:
     """Returns the training split and the validation split of a run. manifest: None for a model file
-    without its run. purpose, advice: the begin and the end of the error if the text is missing.
+    without its run. purpose, advice: the start and the end of the error if the text is missing.
     """
     try:
         if manifest is None:

@@ -21,8 +21,8 @@ from gpt.vocabulary import Ids, Vocabulary
 #: If a larger share of the validation text stands in the training text, the user is told. Manuals
 #: and programs repeat .06 to .08 of themselves, prose nothing (benchmarks/LOG.md).
 MOST_COPIED = 0.1
-#: If the loss on the last tenth lies more nats above the highest of the others, the user is told.
-#: In prose and lists it is below .1, with a licence or another author .26 and more
+#: If the loss on the last tenth lies more nats above that on any other tenth, the user is told.
+#: This difference is below .1 in prose and lists, .26 or more with a licence or another author
 #: (benchmarks/LOG.md).
 MOST_UNLIKE = 0.2
 MOST_SEARCHED = 2**22  # ids of the training text; of a longer text, only some blocks are read
@@ -129,7 +129,7 @@ def find_doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     """Finds the reasons to doubt losses on the validation split of a corpus."""
     before, val = corpus.parts(train.val_fraction)
     share = copied_of_validation(before, val, corpus.vocabulary)
-    nats = 0.0  # loss of 4-gram counting on the last tenth, above that on the worst other tenth
+    nats = 0.0  # by which 4-gram counting is worse on the last tenth than on any other
     if train.split == "last" and len(corpus.ids) >= FEWEST_SCORED:
         losses = losses_of_tenths(corpus.ids, len(corpus.vocabulary))
         nats = float(losses[-1] - losses[:-1].max())

@@ -2,10 +2,9 @@
 numpy.
 
 gptx reads UTF-8, texts with a byte order mark, and the encoding that the user names. It refuses
-other bytes; the error shows a line of the text in its likeliest encodings, but guesses none. gptx
-also refuses documents, archives and pictures, with a command that makes a text of them. It
-recognises tables, JSON, notebooks, web pages and lists by their content, and reads one column of a
-table as items.
+other bytes with an error that shows a line of the text in its likeliest encodings. It also refuses
+documents, archives and pictures, and names a command that makes a text of them. It recognises
+tables, JSON, notebooks, web pages and lists by their content, and reads one column of a table.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ DELIMITERS = ",\t;|"
 LONGEST_FIELD = 2**24  # characters; the default of Python's csv is 131,072
 COLUMN = re.compile(r"[^\W\d]\w*([ ./()%-]+\w+){0,2}\)?")  # a column's name: up to three words
 MOST_COLUMNS = 12  # most columns that a message names
-#: The begin of a text -> its kind, and what a model would learn of it besides words.
+#: The start of a text -> its kind, and what a model would learn of it besides words.
 BEGINNINGS = {
     r'\{\s*"(cells|nbformat|metadata)"': ("a notebook", "cell types, outputs and \\n"),
     r'\{\s*"|\[\s*([\[{]\s*["\d]|"[^"]*"\s*,|-?\d[\d.]*\s*,)': (
@@ -163,7 +162,7 @@ def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
 
 
 def check_start(head: bytes, name: str, encoding: str) -> None:
-    """Raises TextError if a file with this begin is no text. A text in another encoding than UTF-8
+    """Raises TextError if a file with this start is no text. A text in another encoding than UTF-8
     is not checked, because only its whole can be judged.
     """
     refuse_document(head, name)

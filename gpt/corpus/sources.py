@@ -153,7 +153,7 @@ class Texts:
 
     @property
     def stem(self) -> str:
-        """The begin of the names of runs on these texts."""
+        """How the names of runs on these texts start."""
         if not self.names:
             return EMBEDDED
         return self.pipe_stem if self.names[0] == "-" else Path(self.names[0]).resolve().stem
@@ -194,7 +194,7 @@ def _advice_on_absent(name: str) -> str:
     if re.search(r"[*?\[]", name):
         folder = shlex.quote(str(Path(name).parent))
         return (
-            "no such file, and the shell has not put names in its place; to train on all texts of "
+            "no such file, and the shell has found no names that match; to train on all texts of "
             f"the folder: gptx train {folder}"
         )
     return f"no such file or folder (known names: {', '.join(KNOWN)})"
@@ -369,7 +369,7 @@ class JoinedText:
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """Yields chunks. A separator belongs to the source before it. Raises TextError."""
         separator, before, end = unix_lines(self.separator), -1, ""
-        kept = max(1, len(separator))  # characters of a text's end
+        kept = max(1, len(separator))  # characters at a text's end, to find the separator
         done, total = 0, max(1, sum(size for _, _, size in self.forms))
         for number, (codec, start, size) in enumerate(self.forms):
             source = self.sources[number]

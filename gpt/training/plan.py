@@ -368,9 +368,10 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
 def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     """Fits the context to the corpus, and on a CPU the shape, on a GPU the batch size.
 
-    On a CPU, this takes the largest of SHAPES that the corpus and `flops` operations can train well
-    and, without a limit of operations, none larger than the preset's. Options that the user has set
-    stay. If the user has set one of n_head and n_embd, both stay, as n_head must divide n_embd.
+    On a CPU, this takes the largest of SHAPES that the corpus and `flops` operations can train
+    well. Without a limit of operations, it takes no shape that is larger than the preset's. Options
+    that the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head
+    must divide n_embd.
     """
     model, train = plan.manifest.model, plan.manifest.train
     text = MOST_EPOCHS * plan.train_characters

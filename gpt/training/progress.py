@@ -93,7 +93,7 @@ class Records:
         self._tracker: Any = None  # tensorboardX.SummaryWriter
 
     def track(self, step: int) -> None:
-        """Begins to write the records after this step to the run's folder tensorboard, too."""
+        """Also writes all records after this step to the run's folder tensorboard."""
         from tensorboardX import SummaryWriter
 
         # A resumed run repeats the steps after its last save; purge_step hides their older records.
@@ -183,8 +183,8 @@ class Timing:
         return seconds
 
     def step(self) -> float:
-        """Returns the seconds of the step since the last call, at most MOST_MEDIANS medians: if it
-        took longer, the machine was suspended. If the next step is as long, steps have become
+        """Returns the seconds of the step since the last call, at most MOST_MEDIANS medians. In a
+        longer step, the machine was suspended. If the next step is as long, steps have become
         slower; then the next step also gets the seconds that did not count.
         """
         seconds, most = self.lap("steps"), math.inf

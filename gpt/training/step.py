@@ -118,7 +118,7 @@ class Optimizer:
 def _spare_the_compiler() -> None:
     """Marks `add_param_group` of torch's optimizers as never compiled. Without this mark, its first
     call imports torch's compiler, which costs 1.4 CPU seconds and 70 MB; gptx compiles no
-    optimizer. A torch with another mark imports the compiler as usual.
+    optimizer. A torch that reads another mark imports the compiler as usual.
     """
     function = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if function is not None:
@@ -250,7 +250,7 @@ class Learner:
         if config.deterministic:  # cuBLAS reads this variable when it is first used
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if torch.are_deterministic_algorithms_enabled() != config.deterministic:
-            torch.use_deterministic_algorithms(config.deterministic)  # this imports the compiler
+            torch.use_deterministic_algorithms(config.deterministic)  # imports the compiler
         self.model, self.text, self.config = model, text, config
         self.held, self.separator = held, separator
         self.optimizer = Optimizer(model, config)
@@ -281,7 +281,7 @@ class Learner:
         pieces = ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
         for number, part in enumerate(pieces, start=1):
             empty = part.stop == part.start
-            rows = slice(0, 1) if empty else part  # DDP needs a row; it has weight 0
+            rows = slice(0, 1) if empty else part  # DDP needs a row; its share is 0
             inputs, following = windows(self.text, starts[rows], block_size)
             if held is not None:
                 places = starts[rows, None] + np.arange(1, block_size + 1)

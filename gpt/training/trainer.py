@@ -155,7 +155,7 @@ class Trainer:
             with torch_errors(self.manifest.model, self.config), ranks.rank_errors():
                 yield from self._events()
         finally:
-            del self.learner  # it refers to the process group
+            del self.learner  # DistributedDataParallel refers to the process group
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
