@@ -289,7 +289,7 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     saved. The model shares the training's counts, as a second copy would need memory.
     """
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
-    model.mixture = trainer.mixture(trainer.kept, step)
+    model.mixture = trainer.mixture(trainer.saved_model, step)
     release_memory()  # frees what the check took
     text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})
@@ -437,7 +437,7 @@ def train_to_end(
     """Trains until the end, or until one of these signals. lines: what to show above the bar."""
     with stop_on_signals(trainer.stop, *signals), bar:
         for event in train_with_bar(trainer, bar):
-            for line in lines.of(event) if lines else ():
+            for line in lines.after(event) if lines else ():
                 with suppress(OSError):  # stderr is closed
                     bar.write(one_line(line), file=sys.stderr)
     assert isinstance(event, Stopped)

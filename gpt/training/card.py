@@ -124,7 +124,7 @@ class EventLines:
     loss: str = ""
     stops: bool = False
 
-    def of(self, event: Event) -> Iterator[str]:
+    def after(self, event: Event) -> Iterator[str]:
         """Yields the lines to show after an event."""
         trainer = self.trainer
         if trainer.stop_reason and not self.stops:
@@ -161,7 +161,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     elif reason != "finished":
         ended, time = "stopped", f"after step {manifest.step:,}, {time}"
         commands.append(resume)
-    elif ends_by_text(manifest):
+    elif ends_by_epochs(manifest):
         time += ", as more epochs would learn the text by heart"
     elif manifest.since_best > 1:
         time += f", no lower loss since step {manifest.best_step:,}"
@@ -176,7 +176,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     }
 
 
-def ends_by_text(manifest: Manifest) -> bool:
+def ends_by_epochs(manifest: Manifest) -> bool:
     """Whether the limit of epochs, and not the time budget, ends the training."""
     return manifest.clock is not None and manifest.step >= manifest.train.steps
 
@@ -208,7 +208,7 @@ def _losses(manifest: Manifest) -> list[str]:
         if alone >= goal:
             lines[1] += ", not yet better than counting"
     if (nats if alone is None else alone) >= goal:
-        longer = "" if ends_by_text(manifest) or manifest.since_best > 1 else "longer, or "
+        longer = "" if ends_by_epochs(manifest) or manifest.since_best > 1 else "longer, or "
         lines[-1] += f": train {longer}on more text"
     if characters > (read := manifest.part[0]):
         lines.append(f"the losses above are from {read:,} of {of:,} validation characters")
@@ -230,7 +230,7 @@ def _time(plan: Plan) -> str:
         return f"about {time}" + (
             "; in more time, it would learn this text by heart" if by_text else ""
         )
-    return f"{time} (--minutes 15: better)" if plan.longer else time
+    return f"{time} (--minutes 15: better)" if plan.suggests_longer else time
 
 
 def _validation(plan: Plan) -> str:

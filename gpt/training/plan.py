@@ -83,7 +83,7 @@ OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}  # operations per second of training o
 #: For the same estimate: Muon's operations in a step, per weight of the blocks and unit of n_embd;
 #: how much faster steps in bfloat16 are on CPUs that have fast bfloat16; seconds to mix a
 #: probability of counting with one of the GPT; bytes that a save hashes and writes in a second.
-ORTHOGONALISING, LOW_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
+ORTHOGONALISING, BFLOAT16_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
 
 
 def _core_rate() -> float:
@@ -107,14 +107,15 @@ class Machine:
 
     rate: estimated operations per second of a training on all ranks together. memory: free bytes;
     None if the system does not report them. environment: versions and hardware, which must be the
-    same to repeat a run bit for bit. low: whether the CPUs compute products faster in bfloat16.
+    same to repeat a run bit for bit. has_fast_bfloat16: whether the CPUs compute products faster in
+    bfloat16.
     """
 
     device: str
     rate: float
     memory: int | None
     environment: Mapping[str, str | int]
-    low: bool = False
+    has_fast_bfloat16: bool = False
 
     @classmethod
     def measured(cls, device: str) -> Machine:
@@ -135,10 +136,10 @@ class Machine:
             "ranks": size,
         }
         # AMX (Intel, since 2023): fast matrix products in bfloat16
-        has_low = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
-        low = device == "cpu" and ranks.reduce(float(not has_low), "MAX") == 0
+        has_amx = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+        is_fast = device == "cpu" and ranks.reduce(float(not has_amx), "MAX") == 0
         rate = 1 / ranks.reduce(1 / (rate * size), "MAX")
-        return cls(device, rate, available_memory(), environment, low)
+        return cls(device, rate, available_memory(), environment, is_fast)
 
     @property
     def ranks(self) -> int:
@@ -150,7 +151,7 @@ class Machine:
 class Plan:
     """A planned training. manifest: that of the run's start, or of the step to resume. fixed: names
     of the options that the user has set. steps: the number in all; with a time budget, an estimate.
-    longer: whether the preset has set the time, so that the user may want more.
+    suggests_longer: whether the preset has set the time, so that the user may want more.
     """
 
     corpus: Corpus
@@ -161,7 +162,7 @@ class Plan:
     speed: Speed = UNKNOWN
     steps: int = 0
     warnings: tuple[str, ...] = ()
-    longer: bool = False
+    suggests_longer: bool = False
 
     def changed(self, **values: Any) -> Plan:
         """Returns the plan with other values of options, except for those that the user has set."""
@@ -256,8 +257,9 @@ def make_plan(
     plan = plan.changed(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
     if minutes is not None:
         plan = plan.changed(steps=plan.most_steps)
-        timed = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
-        plan = replace(plan, manifest=timed, longer=longer and plan.steps < timed.train.steps)
+        manifest = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
+        longer = longer and plan.steps < manifest.train.steps
+        plan = replace(plan, manifest=manifest, suggests_longer=longer)
     _check_resources(plan)
     return plan
 
@@ -287,7 +289,7 @@ def resume_plan(
     train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
     manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, clock=clock)
     plan = Plan(corpus, manifest, machine, len(train_ids))
-    speed = estimate(plan, machine.rate)
+    speed = estimate_speed(plan, machine.rate)
     if manifest.step:
         speed = replace(speed, step=manifest.seconds / manifest.step)
     if minutes is not None:
@@ -345,10 +347,10 @@ def _check_resources(plan: Plan) -> None:
 def fit(plan: Plan, seconds: float | None = None) -> Plan:
     """Fits the plan of a new run to its text, the machine and a time budget."""
     machine, rate = plan.machine, plan.machine.rate
-    if machine.low and plan.is_fitted:
+    if machine.has_fast_bfloat16 and plan.is_fitted:
         plan = plan.changed(precision="bfloat16")
-    if machine.low and plan.manifest.train.precision == "bfloat16":
-        rate *= LOW_GAIN
+    if machine.has_fast_bfloat16 and plan.manifest.train.precision == "bfloat16":
+        rate *= BFLOAT16_GAIN
     if plan.is_fitted:
         plan = fit_size(plan, math.inf if seconds is None else seconds * rate)
     if machine.device == "cpu":  # so that a step's memory does not grow with the vocabulary
@@ -356,7 +358,7 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
         most = max(1, LOGITS // (model.block_size * model.vocab_size))
         if plan.manifest.train.batch_size > most:
             plan = plan.changed(micro_batch_size=most)
-    speed = estimate(plan, rate)
+    speed = estimate_speed(plan, rate)
     if seconds is not None:
         plan = plan.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
     if plan.is_fitted:
@@ -388,7 +390,7 @@ def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
         own = larger.manifest.model
         if (own.n_layer, own.n_embd) != (shape["n_layer"], shape["n_embd"]):
             larger = larger.changed(dropout=model.dropout)
-        allowed = flops < math.inf or weights(own) <= weights(model)
+        allowed = flops < math.inf or block_weights(own) <= block_weights(model)
         needed = min(in_time, 2 * text) * own.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
@@ -403,7 +405,7 @@ def fit_epochs(plan: Plan) -> Plan:
     plan = plan.changed(steps=min(plan.manifest.train.steps, plan.most_steps))
     model, train, characters = plan.manifest.model, plan.manifest.train, plan.train_characters
     epochs = train.steps * plan.manifest.step_characters / characters
-    pressure = epochs * weights(model) / characters
+    pressure = epochs * block_weights(model) / characters
     if pressure >= PRESSURE and model.dropout and "dropout" not in plan.fixed:
         return plan
     dropout = 0.0
@@ -432,13 +434,13 @@ def fit_evaluations(plan: Plan) -> Plan:
     return plan.changed(eval_chars=most if most < plan.manifest.val_characters else 0)
 
 
-def estimate(plan: Plan, rate: float) -> Speed:
+def estimate_speed(plan: Plan, rate: float) -> Speed:
     """Estimates the speed of a run that trains with `rate` operations per second."""
     manifest, count = plan.manifest, plan.machine.ranks
     model, characters = manifest.model, manifest.step_characters
     muon = 0.0
     if manifest.train.matrix_lr > 0:
-        muon = ORTHOGONALISING * model.n_embd * weights(model) / count
+        muon = ORTHOGONALISING * model.n_embd * block_weights(model) / count
     learning = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
     forward, mixed, held = learning / characters / 3, 0.0, 0  # seconds for a character
     if model.counting > 0:
@@ -452,6 +454,6 @@ def estimate(plan: Plan, rate: float) -> Speed:
     )
 
 
-def weights(model: ModelConfig) -> int:
+def block_weights(model: ModelConfig) -> int:
     """Counts the entries of all matrices of the blocks."""
     return (12 if model.feed_forward else 4) * model.n_layer * model.n_embd**2

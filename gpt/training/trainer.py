@@ -93,8 +93,8 @@ class Trainer:
 
     Every rank has a trainer and makes the same calls; only the first rank writes to the run.
     checkpoint: where a resumed run continues. prove: checks before every save that numpy computes
-    the same logits. kept: the model that is evaluated and saved; with `average`, the average of the
-    weights. Raises ConfigError, CheckpointError.
+    the same logits. saved_model: the model that is evaluated and saved; with `average`, it has the
+    average of the weights. Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Trainer:
             self.model.to(job.device)
         has_average = self.config.average > 0
         self.average = Average(self.model, self.config.average) if has_average else None
-        self.kept = self.average.model if self.average else self.model
+        self.saved_model = self.average.model if self.average else self.model
         separator = job.corpus.item_separator(self.config)
         self.learner = Learner(self.model, self.train, self.config, self.counting.held, separator)
         self.timing = Timing(job.speed, job.began, is_shared=job.manifest.clock is not None)
@@ -215,9 +215,9 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         before = self.manifest
         read, (total, count) = before.part[0], before.running
-        mixture = self.mixture(self.kept, before.step)
+        mixture = self.mixture(self.saved_model, before.step)
         fitting = self._lap("counting")
-        losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
+        losses = evaluate(self.saved_model, self.val, self.device, self.config.eval_chars, mixture)
         reading = self._lap("evaluations")
         self.timing.replace_estimates(fitting=fitting, character=reading / read)
         self._check(losses.nats, before.step, "the validation loss")
@@ -244,7 +244,9 @@ class Trainer:
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
         yield Evaluating()
-        model = self.kept if step == now.step else load_gpt(self.run.at(step).model(), self.device)
+        model = self.saved_model
+        if step != now.step:
+            model = load_gpt(self.run.at(step).model(), self.device)
         losses = evaluate(model, self.val, self.device, most, self.mixture(model, step))
         self._check(losses.nats, step, "the validation loss")
         seconds = self._lap("evaluations")
@@ -280,10 +282,10 @@ class Trainer:
         if not ranks.is_first():
             return None
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
-        mixture = self.mixture(self.kept, manifest.step)
+        mixture = self.mixture(self.saved_model, manifest.step)
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
         stored = model_bytes(
-            self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture=mixture
+            self.saved_model, vocabulary, excerpt, manifest.step, self.prove, mixture=mixture
         )
         release_memory()
         state = {name: _numpy(tensor) for name, tensor in self._state().items()}
@@ -321,7 +323,7 @@ def model_bytes(
     digest, and the tables and the gate of counting. Raises NumericsError if `prove` finds other
     logits.
     """
-    probe = probe_of(model, vocabulary.encode(excerpt))
+    probe = make_probe(model, vocabulary.encode(excerpt))
     release_memory()  # frees the float64 weights
     tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
     check = prove(model.config, tensors, probe) if prove else None
@@ -338,7 +340,7 @@ def model_bytes(
     return pack(tensors, about)
 
 
-def probe_of(model: GPT, text: Ids) -> Probe:
+def make_probe(model: GPT, text: Ids) -> Probe:
     """Returns a probe of a model: the start of a text, then all characters of the vocabulary
     (evenly spread ones of a large vocabulary), in rows as long as the context, with their logits.
     """

@@ -69,7 +69,7 @@ def trained(
             corpus,
             {**OPTIONS, "steps": steps, "counting": counting},
             preset,
-            replace(Machine.measured("cpu"), low=False),  # products in float32 on all
+            replace(Machine.measured("cpu"), has_fast_bfloat16=False),  # products in float32 on all
             baseline=Baseline((3.0,), 9, 9),
         )
         trainer = Trainer(new_run(folder, "golden"), Job(corpus, plan.manifest))

@@ -22,7 +22,7 @@ from gpt.training.plan import (
     MOST_EPOCHS,
     Machine,
     Speed,
-    estimate,
+    estimate_speed,
     resume_plan,
 )
 
@@ -38,7 +38,7 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Speed:
 
 
 def set_speed(monkeypatch: pytest.MonkeyPatch, speed: Speed) -> Speed:
-    monkeypatch.setattr(module, "estimate", lambda *_: speed)
+    monkeypatch.setattr(module, "estimate_speed", lambda *_: speed)
     return speed
 
 
@@ -73,16 +73,18 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
     corpus: Corpus, long: Corpus
 ) -> None:
     plan = make_plan(long, TINY, "default", CPU)
-    assert (plan.manifest.clock, plan.longer) == (Clock(seconds=120), True)
+    assert (plan.manifest.clock, plan.suggests_longer) == (Clock(seconds=120), True)
     fifteen = make_plan(long, TINY, "default", CPU, 15)
-    assert (fifteen.manifest.clock, fifteen.longer) == (Clock(seconds=900), False)
+    assert (fifteen.manifest.clock, fifteen.suggests_longer) == (Clock(seconds=900), False)
     plan = make_plan(long, {**TINY, "steps": 77}, "default", CPU)
     assert (plan.manifest.clock, plan.steps, plan.manifest.train.steps) == (None, 77, 77)
     for name in ("classic", "best"):
         assert make_plan(long, TINY, name, CPU).manifest.clock is None
     small = make_plan(corpus, TINY, "default", CPU)  # all that so short a text bears
     assert small.steps == small.manifest.train.steps
-    assert (small.ends_by_time, small.longer, small.seconds_left < 60) == (False, False, True)
+    assert not small.ends_by_time
+    assert not small.suggests_longer
+    assert small.seconds_left < 60
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(ChangeableOptions)}))
@@ -187,7 +189,7 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
 
 def estimates_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed follows from the machine's rate."""
-    monkeypatch.setattr(module, "estimate", estimate)
+    monkeypatch.setattr(module, "estimate_speed", estimate_speed)
 
 
 def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(corpus: Corpus) -> None:
@@ -202,7 +204,7 @@ def test_a_plan_is_for_the_precision_that_the_machine_computes_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimates_speed(monkeypatch)
-    corpus, low = corpus_of(TEXT * 1000, tmp_path), replace(CPU, low=True)
+    corpus, low = corpus_of(TEXT * 1000, tmp_path), replace(CPU, has_fast_bfloat16=True)
     plans = [make_plan(corpus, {"steps": 9}, "default", machine) for machine in (CPU, low)]
     assert [it.manifest.train.precision for it in plans] == ["float32", "bfloat16"]
     slow, fast = (it.speed.step for it in plans)
