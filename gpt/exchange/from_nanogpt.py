@@ -29,6 +29,7 @@ from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import prove_tensors
 from gpt.reading.sampler import Samples
+from gpt.storage.files import check_regular
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.model_file import EXCERPT_LENGTH
 from gpt.storage.run import MODEL, Checkpoint, new_run
@@ -125,6 +126,7 @@ def read_checkpoint(path: Path) -> dict[Any, Any]:
     stay hidden. Raises ForeignModelError.
     """
     with _refusals(path):
+        check_regular(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():

@@ -137,11 +137,16 @@ def append(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
 
 
+def check_regular(path: Path) -> None:
+    """Raises OSError for a pipe, which would block, and for a device, which may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a regular file")
+
+
 def read(path: Path) -> bytes:
     """Raises CheckpointError if the file is missing, unreadable or no regular file."""
     try:
-        if path.exists() and not path.is_file():  # a pipe would block, a device may never end
-            raise CheckpointError(f"cannot read {path}: it is not a regular file")
+        check_regular(path)
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error

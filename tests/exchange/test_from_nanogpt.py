@@ -287,4 +287,6 @@ def test_a_file_without_what_train_py_saves_is_refused(tmp_path: Path) -> None:
     assert "it has no dict 'model_args'" in refusal(saved(tmp_path, whole(model_args=5)))
     assert "it has more than a dict of tensors" in refusal(saved(tmp_path, [1, 2]))
     (tmp_path / "folder").mkdir()
-    assert f"cannot read {tmp_path}/folder: " in refusal(tmp_path / "folder")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "folder", tmp_path / "pipe"):
+        assert refusal(path) == f"cannot read {path}: it is not a regular file"
