@@ -28,6 +28,7 @@ from blake3 import blake3
 from gpt.config import TrainConfig
 from gpt.corpus.formats import SHOWN, UTF_8, find_separator, note_on_kind
 from gpt.corpus.sources import (
+    MOST_NAMED,
     JoinedText,
     Progress,
     Source,
@@ -46,7 +47,6 @@ from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # purposes of random streams
-MOST_NAMED = 3  # texts that a note names
 MOST_OPENED = 30  # texts whose kinds notes name
 LONGEST_BLOCK = 2**16  # characters; so many that few windows cross a border
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, even if they are short
@@ -397,21 +397,21 @@ def find_corpus(
     the files are now, if they were moved. run: the run's name, for errors.
     """
     identity, vocabulary = manifest.corpus, manifest.vocabulary
-    trained_on = f"trained on {', '.join(identity.sources)} ({identity.characters:,} characters)"
-    of_run = f"run {run} was {trained_on}"
-    moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
+    moved = (
+        f"run {run} was trained on {', '.join(identity.sources)} ({identity.characters:,} "
+        "characters); gptx train PATH --resume, or `data`, a folder with its encoded copy"
+    )
     if not texts.names:
         corpus = reopen_corpus(identity, data, vocabulary)
         if corpus is not None:
             return corpus
         if "-" in identity.sources:
-            through = f"the corpus came through a pipe and is no longer in {data}"
-            raise TextError(f"{through}; {of_run}; {moved}")
+            raise TextError(f"the corpus came through a pipe and is no longer in {data}; {moved}")
     try:
         where = texts if texts.names else Texts(identity.sources)
         corpus = read_corpus(where, data, manifest.train, vocabulary, progress)
     except TextError as error:
-        raise TextError(str(error) if texts.names else f"{error}; {of_run}; {moved}") from None
+        raise TextError(str(error) if texts.names else f"{error}; {moved}") from None
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that run {run} "

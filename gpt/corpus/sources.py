@@ -52,7 +52,7 @@ from gpt.words import counted, first_few, printable
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
-MOST_NAMED = 3  # most files that a note names as not read
+MOST_NAMED = 3  # most files that a note names
 
 #: The known text "repeats" repeats words of random letters. To predict them, a model must find the
 #: letter that followed the same letter before, so within a minute it learns a previous-character

@@ -225,12 +225,11 @@ def make_plan(
     run starts with; the options then include its layout. Raises ConfigError, TextError,
     OutOfMemory.
     """
-    longer = False
+    is_default_time = minutes is None
     if "steps" in options:
         require(minutes is None, "minutes", "cannot be combined with `steps`")
     elif minutes is None:
         minutes = MINUTES.get(preset_name)
-        longer = minutes is not None
     values = preset_values(preset_name, machine.device, options)
     if minutes is not None and "eval_interval" not in options:
         values["eval_interval"] = 0
@@ -258,7 +257,7 @@ def make_plan(
     if minutes is not None:
         plan = plan.changed(steps=plan.most_steps)
         manifest = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
-        longer = longer and plan.steps < manifest.train.steps
+        longer = is_default_time and plan.steps < manifest.train.steps
         plan = replace(plan, manifest=manifest, suggests_longer=longer)
     _check_resources(plan)
     return plan
@@ -298,13 +297,12 @@ def resume_plan(
     if manifest.clock is not None:
         left = max(0.0, manifest.clock.ends - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
-    warnings: tuple[str, ...] = ()
-    if manifest.clock is None:  # a timed run is never repeated bit for bit
-        warnings = tuple(
-            f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
-            for name, value in stored.environment.items()
-            if (now := machine.environment.get(name, value)) != value
-        )
+    is_exact = manifest.clock is None  # a timed run cannot be repeated bit for bit
+    warnings = tuple(
+        f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
+        for name, value in stored.environment.items()
+        if is_exact and (now := machine.environment.get(name, value)) != value
+    )
     plan = replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings)
     _check_resources(plan)
     return plan

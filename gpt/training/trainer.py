@@ -119,8 +119,7 @@ class Trainer:
             else:
                 initialise(self.model, self.config.seed)
             self.model.to(job.device)
-        has_average = self.config.average > 0
-        self.average = Average(self.model, self.config.average) if has_average else None
+        self.average = Average(self.model, self.config.average) if self.config.average else None
         self.saved_model = self.average.model if self.average else self.model
         separator = job.corpus.item_separator(self.config)
         self.learner = Learner(self.model, self.train, self.config, self.counting.held, separator)
@@ -301,13 +300,12 @@ class Trainer:
 
     def _check(self, number: float, step: int, what: str) -> None:
         """Raises NumericsError unless the number of this step is finite. what: its name."""
-        if math.isfinite(number):
-            return
-        raise NumericsError(
-            f"{what} is not a finite number at step {step}; last good: step "
-            f"{self.saved_step or 0}. Try lower learning rates (`learning_rate`, `embedding_lr`, "
-            "`matrix_lr`), or `grad_clip=1`"
-        )
+        if not math.isfinite(number):
+            raise NumericsError(
+                f"{what} is not a finite number at step {step}; last good: step "
+                f"{self.saved_step or 0}. Try lower learning rates (`learning_rate`, "
+                "`embedding_lr`, `matrix_lr`), or `grad_clip=1`"
+            )
 
 
 def model_bytes(
