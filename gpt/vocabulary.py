@@ -189,12 +189,12 @@ class Reading:
 
     def without_unknown(self, vocabulary: Vocabulary) -> Reading:
         """Removes the characters that are not in the vocabulary."""
-        known = vocabulary.known(self.text)
+        is_known = vocabulary.known(self.text)
         return replace(
             self,
-            text="".join(compress(self.text, known)),
-            left_out="".join(compress(self.text, ~known)),
-            places=None if self.places is None else self.places[known],
+            text="".join(compress(self.text, is_known)),
+            left_out="".join(compress(self.text, ~is_known)),
+            places=None if self.places is None else self.places[is_known],
         )
 
     def notes(self, name: str = "") -> Iterator[str]:

@@ -209,10 +209,10 @@ def keywords_from(
 
 
 def passed_keywords_from(
-    kind: Callable[Keywords, object], shown: Mapping[str, object]
+    kind: Callable[Keywords, object], defaults: Mapping[str, object]
 ) -> Callable[[Callable[[dict[str, Any]], Result]], Callable[Keywords, Result]]:
     """Decorates a function like `keywords_from`, but passes it only the values that its caller has
-    set, so that presets can set the others. shown: name -> the default that help() shows.
+    set, so that presets can set the others. defaults: name -> the default that help() shows.
     """
 
     def decorate(function: Callable[[dict[str, Any]], Result]) -> Any:
@@ -221,13 +221,16 @@ def passed_keywords_from(
             values = bound.arguments.items()
             return function({name: checks[name].checked(value) for name, value in values})
 
-        return _with_keywords(function, call, kind, shown)
+        return _with_keywords(function, call, kind, defaults)
 
     return decorate
 
 
 def _with_keywords(
-    function: Callable[..., Any], call: Callable[..., Any], kind: Any, shown: Mapping[str, object]
+    function: Callable[..., Any],
+    call: Callable[..., Any],
+    kind: Any,
+    defaults: Mapping[str, object],
 ) -> Any:
     """Returns `call` with the name and the docstring of `function`. The fields of an option class
     replace the last parameter in the signature, and their help texts end the docstring. An error
@@ -246,7 +249,7 @@ def _with_keywords(
     *parameters, _ = signature.parameters.values()
     for parameter in inspect.signature(kind).parameters.values():
         field = all_fields[parameter.name]
-        default = shown.get(field.name, field.shown or parameter.default)
+        default = defaults.get(field.name, field.shown or parameter.default)
         if isinstance(default, str) and default not in (field.default, *field.choices):
             default = _Shown(default)
         annotation = hints[field.name] if field.notes else parameter.annotation

@@ -197,10 +197,10 @@ def check_encoding(name: str) -> None:
     """Raises ConfigError unless Python has a text encoding with this name."""
     try:
         "a".encode(name)  # refuses encodings of bytes, such as hex
-        known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
+        is_known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
     except (LookupError, ValueError):
-        known = False
-    require(known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
+        is_known = False
+    require(is_known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
 
 
 def unescaped(text: str) -> str:

@@ -58,8 +58,8 @@ def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
     for parent in manifest.parent.texts if manifest.parent else ():
         for corpus in find_encodings(data, parent.digest):
             learned.append((corpus.vocabulary, corpus.parts(parent.val_fraction)[0]))
-    if own := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
-        learned.append((own.vocabulary, own.parts(manifest.train.val_fraction)[0]))
+    if trained := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
+        learned.append((trained.vocabulary, trained.parts(manifest.train.val_fraction)[0]))
     shares = [copied_share(vocabulary.encode(text, "skip"), ids) for vocabulary, ids in learned]
     return max(shares, default=0)
 
@@ -189,6 +189,6 @@ def _counted_elsewhere(
     """Returns (n,) the number of each distinct code, and its occurrences in other tenths."""
     distinct, numbers = np.unique(codes, return_inverse=True)
     cells = numbers * TENTHS + tenth
-    own = np.bincount(cells, minlength=len(distinct) * TENTHS)
-    total = own.reshape(-1, TENTHS).sum(axis=1)
-    return numbers, total[numbers] - own[cells]
+    in_own = np.bincount(cells, minlength=len(distinct) * TENTHS)
+    total = in_own.reshape(-1, TENTHS).sum(axis=1)
+    return numbers, total[numbers] - in_own[cells]

@@ -231,7 +231,7 @@ def _folder(folder: Path) -> list[Source]:
             (paths if path.suffix.lower() in TEXT_SUFFIXES else others).append(path)
     # To read a pipe or a device in a folder could take for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
-    known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
+    patterns = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
     tables = sorted(path for path in others if path.suffix.lower() in TABLE_SUFFIXES)
     advice = ""
     if tables:
@@ -239,12 +239,12 @@ def _folder(folder: Path) -> list[Source]:
         advice = f"; to read one column of them: gptx train {place} --column NAME"
     if not paths:
         raise TextError(
-            f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
+            f"cannot read corpus {folder}: no text in this folder (looked for {patterns}){advice}"
         )
     sources = [Source(path, printable(path)) for path in paths]
     if others:
         names = sorted(printable(path.relative_to(folder)) for path in others)
-        unread = f"{counted(len(others), 'file')} not read, not {known}"
+        unread = f"{counted(len(others), 'file')} not read, not {patterns}"
         note = f"{printable(folder)}: {unread}: {first_few(names, MOST_NAMED, ', ')}{advice}"
         sources[0] = replace(sources[0], note=note)
     return sources
@@ -369,7 +369,7 @@ class JoinedText:
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """Yields chunks. A separator belongs to the source before it. Raises TextError."""
         separator, before, end = unix_lines(self.separator), -1, ""
-        kept = max(1, len(separator))  # characters at a text's end, to find the separator
+        longest = max(1, len(separator))  # characters at a text's end, to find the separator
         done, total = 0, max(1, sum(size for _, _, size in self.forms))
         for number, (codec, start, size) in enumerate(self.forms):
             source = self.sources[number]
@@ -384,7 +384,7 @@ class JoinedText:
                         if text:
                             points = np.frombuffer(encoded, np.uint8)
                             yield number, encoded, points if text.isascii() else code_points(text)
-                            end = (end + text[-kept:])[-kept:]
+                            end = (end + text[-longest:])[-longest:]
                         progress(min(1.0, (done + file.tell()) / total))
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)

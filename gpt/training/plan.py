@@ -385,11 +385,11 @@ def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     best = plan
     for in_time, in_text, shape in SHAPES:
         larger = plan.changed(**shape)
-        own = larger.manifest.model
-        if (own.n_layer, own.n_embd) != (shape["n_layer"], shape["n_embd"]):
+        fitted = larger.manifest.model
+        if (fitted.n_layer, fitted.n_embd) != (shape["n_layer"], shape["n_embd"]):
             larger = larger.changed(dropout=model.dropout)
-        allowed = flops < math.inf or block_weights(own) <= block_weights(model)
-        needed = min(in_time, 2 * text) * own.training_flops
+        allowed = flops < math.inf or block_weights(fitted) <= block_weights(model)
+        needed = min(in_time, 2 * text) * fitted.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
     return best.changed(block_size=min(best.manifest.model.block_size, longest))

@@ -350,10 +350,10 @@ def make_probe(model: GPT, text: Ids) -> Probe:
     every = np.linspace(0, config.vocab_size - 1, count).astype(np.int32)
     start = np.resize(text.astype(np.int32), rows * length - count)
     ids = np.concatenate((start, every)).reshape(rows, length)
-    kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
-    probe = Probe(ids, np.zeros((ids.size, kept), np.float32))
+    columns = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
+    probe = Probe(ids, np.zeros((ids.size, columns), np.float32))
     logits = exact_logits(model, ids)
-    return replace(probe, logits=pick_probe_logits(logits, kept).astype(np.float32))
+    return replace(probe, logits=pick_probe_logits(logits, columns).astype(np.float32))
 
 
 @torch.no_grad()
