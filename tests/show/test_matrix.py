@@ -99,6 +99,18 @@ def test_columns_that_do_not_fit_follow_below_with_the_labels() -> None:
     ]
 
 
+def test_a_map_without_room_for_two_cells_a_column_has_one() -> None:
+    assert picture("heat", Screen(13)).splitlines()[3] == "     h é ⏎ ␠"
+    assert picture("heat", Screen(12)).splitlines()[2:8] == [
+        "     0",
+        "     hé⏎␠",
+        " 0 h @",
+        " 1 é -#",
+        " 2 ⏎  @",
+        " 3 ␠ ::::",
+    ]
+
+
 @pytest.mark.parametrize("view", get_args(View))
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_text_fits_and_controls_nothing(text: str, view: View) -> None:

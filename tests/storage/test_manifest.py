@@ -11,7 +11,7 @@ import pytest
 
 from gpt.errors import CheckpointError
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import open_json, seal, seal_json, to_json
+from gpt.storage.model_file import BLANK, open_json, seal, seal_json, to_json
 from gpt.storage.run import Checkpoint
 
 SOURCE = Path("manifest.json")
@@ -19,6 +19,12 @@ SOURCE = Path("manifest.json")
 
 def read(data: bytes) -> Manifest:
     return open_json(data, Manifest, SOURCE)
+
+
+def test_a_text_like_the_place_of_the_digest_stays(tiny: Checkpoint) -> None:
+    corpus = replace(tiny.manifest.corpus, sources=(BLANK,))
+    manifest = replace(tiny.manifest, corpus=corpus)
+    assert read(seal_json(manifest)) == manifest
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
