@@ -136,8 +136,8 @@ class ModelConfig(ModelOptions):
     def training_flops(self) -> int:
         """Floating-point operations of a training step for one character.
 
-        They are six for every matrix entry (Kaplan et al. 2020), and those of the two products of
-        causal attention. Lookups, norms and the optimizer do not count.
+        They are six for every matrix entry (Kaplan et al. 2020), and the two products of causal
+        attention. Lookups, norms and the optimizer are not counted.
         """
         layer = 4 * self.n_embd + 2 * self.ffn_hidden
         rows = self.n_layer * layer + self.vocab_size

@@ -179,7 +179,7 @@ class Plan:
 
     @property
     def most_steps(self) -> int:
-        """The most steps: at least one; if the preset is fitted, those of MOST_EPOCHS epochs."""
+        """The most steps, at least one. In a fitted preset, they make MOST_EPOCHS epochs."""
         epochs = MOST_EPOCHS * self.train_characters // self.manifest.step_characters
         return max(1, epochs) if self.is_fitted else MOST_STEPS
 
@@ -335,7 +335,7 @@ def _prolonged(plan: Plan, seconds: float) -> Manifest:
 
 
 def _check_resources(plan: Plan) -> None:
-    """Raises OutOfMemory if the free memory is too small, TextError if the corpus is."""
+    """Raises OutOfMemory if a step needs more memory, TextError if the corpus is too short."""
     model, train, machine = plan.manifest.model, plan.manifest.train, plan.machine
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
