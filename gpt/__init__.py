@@ -7,8 +7,8 @@
     run.curve                                   # the losses of the training
     run.at(500)                                 # the same run at an earlier step
     seen = run.attn("Once upon a time")         # what every head does with a text
-    seen["weights", 0, 0]                       # layer 0, head 0: what attends to what, (T, T)
-    run.heads()                                 # every head's measures, and what kind it is
+    seen["weights", 0, 0]                       # attention weights of layer 0, head 0: (T, T)
+    run.heads()                                 # measurements of every head, and its kind
     run.next("Once upon")                       # the distribution of the next character
     run.eval("A text.")                         # the loss on a text: nats and bits per character
 
@@ -22,23 +22,25 @@ Functions:
 
 Classes:
 
-    TrainedGPT     what train, resume and load return: help(gpt.TrainedGPT) lists what it can do
-    ModelConfig    the shape of a model: run.config
-    TrainConfig    the options of a training: run.training
-    SampleConfig   the options of sampling
-    GptxError      the base of all errors; ConfigError (an option) and TextError (a text) are also
-                   ValueErrors; CheckpointError: a file that is missing or damaged
+    TrainedGPT       what train, resume and load return; help(gpt.TrainedGPT) lists its methods
+    ModelConfig      the shape of a model: run.config
+    TrainConfig      the options of a training: run.training
+    SampleConfig     the options of sampling
+    GptxError        the base class of all errors of gptx
+    ConfigError      an option is wrong; also a ValueError
+    TextError        a text cannot be used; also a ValueError
+    CheckpointError  a saved model is missing or damaged
 
 Losses are in nats per character. Arrays are numpy's and read-only; `T` is the length of a text.
-Only training and generating on a GPU import torch. `import gpt` imports neither numpy nor torch:
-names are imported when they are first used.
+gptx imports torch only to train, to compute on a GPU, and for `run.torch()`. `import gpt` imports
+neither numpy nor torch: Python imports a name of this module when it is first used.
 """
 
 from __future__ import annotations
 
 __version__ = "1.0.0rc1"
 
-TYPE_CHECKING = False  # typing's own; its import takes as long as all the rest of this module
+TYPE_CHECKING = False  # as in typing, whose import takes as long as the rest of this module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -56,22 +58,22 @@ if TYPE_CHECKING:
     from gpt.interface.training import resume as resume
     from gpt.interface.training import train as train
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("train", "resume"), "gpt.interface.training"),
     "export": "gpt.exchange.to_transformers",
     **dict.fromkeys(("load", "runs", "TrainedGPT"), "gpt.interface.trained"),
     **dict.fromkeys(("ModelConfig", "TrainConfig", "SampleConfig"), "gpt.config"),
     **dict.fromkeys(("GptxError", "ConfigError", "TextError", "CheckpointError"), "gpt.errors"),
 }
-__all__ = [*_HOMES, "__version__"]
+__all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'gpt' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

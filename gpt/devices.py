@@ -1,5 +1,6 @@
-"""What the machine has: devices, cores, memory. Asks the driver for devices, so that a command on a
-CPU never imports torch.
+"""Finds the machine's devices, cores and free memory, without importing torch.
+
+On Linux, a control group limits the memory and CPU time of its processes, as in a container.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from typing import Literal, get_args
 from gpt.errors import ConfigError, OutOfMemory
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
-#: Environment variables with which users limit numpy's threads.
+#: Environment variables with which users limit numpy's threads, by priority.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-GPUS = Path("/proc/driver/nvidia/gpus")  # it has a folder for each GPU
+GPUS = Path("/proc/driver/nvidia/gpus")  # has one folder per GPU
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux's control groups
-SMALL_MEMORY = 2**26  # bytes; every machine has this much
+SMALL_MEMORY = 2**26  # bytes that every machine has free
 
 
-def cuda_devices() -> int:
+def cuda_device_count() -> int:
     """The number of CUDA devices that the driver reports."""
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         driver, count = ctypes.CDLL(library), ctypes.c_int(0)
         driver.cuInit(0)
-        driver.cuDeviceGetCount(ctypes.byref(count))  # leaves 0 if it fails
+        driver.cuDeviceGetCount(ctypes.byref(count))  # count stays 0 if this fails
     except (OSError, AttributeError):
         return 0
     return count.value
 
 
-def lists_gpu() -> bool:
-    """Whether NVIDIA's Linux driver lists a GPU; quicker than `cuda_devices`."""
+def driver_lists_gpu() -> bool:
+    """Whether NVIDIA's Linux driver lists a GPU. This is faster than `cuda_device_count`."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and GPUS.is_dir() and any(GPUS.iterdir())
 
@@ -49,21 +50,21 @@ def has_mps() -> bool:
 
 
 def resolve_device(device: str) -> str:
-    """ "auto" becomes "cuda" or "cpu", which is often as fast as MPS; any other device must exist.
-    Raises ConfigError.
+    """Returns "cuda" or "cpu" for "auto", and any other device unchanged. "auto" is never MPS,
+    because the CPU is often as fast. Raises ConfigError if the device does not exist.
     """
     if device not in get_args(Device):
         raise ConfigError("device", f"{device!r} is not one of {', '.join(get_args(Device))}")
     if device == "auto":
-        return "cuda" if cuda_devices() else "cpu"
-    if (device == "cuda" and not cuda_devices()) or (device == "mps" and not has_mps()):
-        raise ConfigError("device", f"no device {device} found; use `device='cpu'`")
+        return "cuda" if cuda_device_count() else "cpu"
+    if (device == "cuda" and not cuda_device_count()) or (device == "mps" and not has_mps()):
+        raise ConfigError("device", f"there is no device {device}; use `device='cpu'`")
     return device
 
 
 def check_device(device: str, trial: Callable[[str], object]) -> str:
-    """Like `resolve_device`, but `trial` computes on the device. If it raises anything, "auto"
-    becomes "cpu" with a note; any other choice raises ConfigError.
+    """Returns `resolve_device(device)` after `trial` has computed on that device. If `trial` fails,
+    "auto" becomes "cpu" and a note is logged; any other device raises ConfigError.
     """
     resolved = resolve_device(device)
     try:
@@ -71,31 +72,31 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
             trial(resolved)
     except Exception as error:  # a driver, a kernel or torch may raise anything
         if device != "auto":
-            failure = f"torch cannot compute on {resolved} ({reason_of(error)})"
+            failure = f"torch cannot compute on {resolved} ({error_summary(error)})"
             advice = "install a version of torch that can, or use `device='cpu'`"
             raise ConfigError("device", f"{failure}; {advice}") from error
-        report_failure(resolved, error)
+        log_cpu_fallback(resolved, error)
         return "cpu"
     return resolved
 
 
-def report_failure(what: str, error: Exception) -> None:
-    """Logs that the CPU computes instead."""
+def log_cpu_fallback(what: str, error: Exception) -> None:
+    """Logs that `what` failed, and that the CPU computes instead."""
     import logging
 
     text = "note: %s failed (%s); the CPU computes instead"
-    logging.getLogger("gpt").warning(text, what, reason_of(error))
+    logging.getLogger("gpt").warning(text, what, error_summary(error))
 
 
-def reason_of(error: Exception) -> str:
-    """The error's type and first line."""
+def error_summary(error: Exception) -> str:
+    """The type of an error and the first line of its message."""
     lines = str(error).strip().splitlines() or ["no reason given"]
     return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still get: the least of what the machine and its control groups
-    leave. None if the system does not report it.
+    """The number of bytes that this process can still allocate: the smallest number that the
+    machine or a control group has free. None if the system does not report it.
     """
     left = [*_left_in_groups()]
     with suppress(AttributeError, ValueError):  # macOS and Linux
@@ -106,7 +107,7 @@ def available_memory() -> int | None:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """The bytes that each control group of this process leaves; the file cache counts as free."""
+    """Yields the free bytes of every control group of this process; file caches count as free."""
     for folder in _own_groups("memory"):
         with suppress(OSError, ValueError, LookupError):
             taken = int(_numbers(folder / "memory.stat")["anon"])
@@ -114,8 +115,8 @@ def _left_in_groups() -> Iterator[int]:
 
 
 def _own_groups(controller: str) -> Iterator[Path]:
-    """The folders of this process's control groups, of either version, and of their parents; a
-    container sees only some of them.
+    """Yields the folders of this process's control groups, of version 1 or 2, and the folders of
+    their parents. In a container, some of these folders do not exist.
     """
     with suppress(OSError, ValueError):
         for line in OWN_GROUPS.read_text().splitlines():
@@ -128,15 +129,15 @@ def _own_groups(controller: str) -> Iterator[Path]:
 
 
 def _numbers(path: Path) -> dict[str, str]:
-    """The names and numbers in the lines of a file."""
+    """Name -> number, as texts, from a file with a name and a number on every line."""
     return {words[0]: words[1] for words in map(str.split, path.read_text().splitlines())}
 
 
 def require_memory(
     what: str, characters: int, need: Callable[[int], float], advice: str = "give at most"
 ) -> None:
-    """Raises OutOfMemory, with a number of characters that fits, if need(characters) bytes are more
-    than this process can get.
+    """Raises OutOfMemory if need(characters) bytes are more than this process can allocate. The
+    message names a number of characters that fits.
     """
     needed = need(characters)
     has = available_memory() if needed > SMALL_MEMORY else None
@@ -147,13 +148,13 @@ def require_memory(
         fits = fits * 99 // 100
     raise OutOfMemory(
         f"out of memory: {what} {characters:,} characters needs {needed / 2**30:,.1f} "
-        f"GB, {has / 2**30:,.1f} GB are free; {advice} {fits:,} characters"
+        f"GB, but {has / 2**30:,.1f} GB are free; {advice} {fits:,} characters"
     )
 
 
 def available_cpus() -> int:
-    """The number of cores whose time this process may use, at least 1: the least of the cores that
-    it may run on, and of what its control groups grant.
+    """The number of cores that this process may keep busy, at least 1: the smaller of the cores
+    that it may run on and of the CPU time that its control groups allow.
     """
     limits: list[float] = [_own_cores()]
     for folder in _own_groups("cpu"):
@@ -168,13 +169,13 @@ def available_cpus() -> int:
 
 def _own_cores() -> int:
     """The number of cores that this process may run on."""
-    known = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 @cache
 def cores() -> int:
-    """The number of cores to use: what THREAD_VARIABLES say, or else the available ones."""
+    """The number of cores to use: the number in one of THREAD_VARIABLES, or all available cores."""
     limit = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
     if limit.isdecimal() and int(limit) > 0:
         return min(_own_cores(), int(limit))
@@ -182,19 +183,19 @@ def cores() -> int:
 
 
 def limit_blas_threads() -> None:
-    """Makes each matrix product of numpy use one thread, unless the user has set one of
-    THREAD_VARIABLES; call it before the first import of numpy. Threads of OpenBLAS spin while they
-    wait for one another, which is slow beside other processes (benchmarks/LOG.md).
+    """Makes numpy compute a matrix product in one thread, unless the user has set one of
+    THREAD_VARIABLES. Must run before the first import of numpy. Otherwise, waiting threads of
+    OpenBLAS keep their cores busy, which is slow beside other processes (benchmarks/LOG.md).
     """
-    cores()  # reads the variables before one of them is set
+    cores()  # reads the variables before this function sets one
     if not any(name in os.environ for name in THREAD_VARIABLES):
         os.environ[THREAD_VARIABLES[0]] = "1"
 
 
 def let_threads_sleep() -> None:
-    """Makes waiting threads sleep early, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT;
-    call it before the first import of torch. GNU's OpenMP spins at every barrier: beside another
-    process, a training step takes twice as long or more (benchmarks/LOG.md).
+    """Makes torch's waiting threads sleep, unless the user has set OMP_WAIT_POLICY or
+    GOMP_SPINCOUNT. Must run before the first import of torch. Otherwise, these threads keep their
+    cores busy, and beside another process a step takes at least twice as long (benchmarks/LOG.md).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -1,11 +1,11 @@
-"""How work ends early: the errors of gptx, each with its exit code of the command line; signals.
+"""The errors of gptx with their exit codes, and what Ctrl-C and other signals do.
 
-A message tells the user what happened, then what to do next. It names options as keywords in
-backquotes, as in "`steps`" and "`device='cpu'`"; for the command line,
-`gpt.config.fields.error_with_flags` turns them into flags.
+An error's message tells the user what happened, then what to do next. It names options as Python's
+keywords in backquotes, as in "`steps`" and "`device='cpu'`". On the command line,
+`gpt.config.fields.error_with_flags` turns these keywords into flags.
 
-A signal that comes again within a second is the same press of Ctrl-C: a key that bounces or is held
-down, or a program that passes the signal on to gptx, which has received it already.
+A signal that comes again within ONE_PRESS seconds counts as the same press of Ctrl-C: a key that is
+held down repeats it, and a parent process may pass on what the terminal has already sent.
 """
 
 from __future__ import annotations
@@ -20,48 +20,51 @@ from contextlib import contextmanager
 from types import FrameType
 
 ONE_PRESS = 1.0  # seconds
-_stopped_at: dict[int, float] = {}  # when a signal has asked to stop
+_pressed_at: dict[int, float] = {}  # signal's number -> time of its first press
 
 
 class GptxError(Exception):
-    """Base of every error that gptx raises on purpose; users see its text, without a traceback."""
+    """Base of every error that gptx raises on purpose. Users see its text, no traceback."""
 
     exit_code = 1
 
 
 class ConfigError(GptxError, ValueError):
-    """An option that is out of range or contradicts another one: ConfigError("n_layer", "0 is …").
+    """An option is out of range or contradicts another option.
 
-    field: the option's name in Python, "" if the error concerns no single option; a value may
-    follow the name, as in "config my.toml". reason: what is wrong. ConfigError(reason) has no
-    field.
+    ConfigError("n_layer", "0 is …") has a field and a reason; ConfigError("…") has only a reason.
     """
 
     exit_code = 2
 
-    def __init__(self, *parts: str) -> None:
-        super().__init__(*parts)
-        *fields, self.reason = parts
-        self.field = fields[0] if fields else ""
+    @property
+    def field(self) -> str:
+        """The option's name in Python, which a value may follow; "" if no one option is wrong."""
+        return str(self.args[0]) if len(self.args) > 1 else ""
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with the option."""
+        return str(self.args[-1])
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}" if self.field else self.reason
 
 
 class TextError(GptxError, ValueError):
-    """A corpus or a prompt that cannot be used."""
+    """A corpus or a prompt cannot be used."""
 
     exit_code = 3
 
 
 class ForeignModelError(GptxError):
-    """A file of another program that is not a model that gptx can import."""
+    """A file of another program is not a model that gptx can import."""
 
     exit_code = 3
 
 
 class CheckpointError(GptxError):
-    """A checkpoint that is missing, damaged or was not made by gptx."""
+    """A checkpoint is missing, is damaged, or was not made by gptx."""
 
     exit_code = 4
 
@@ -79,7 +82,7 @@ class StorageError(GptxError):
 
 
 class NumericsError(GptxError):
-    """A loss or a gradient stopped being a finite number."""
+    """A loss or a gradient is no longer a finite number."""
 
     exit_code = 7
 
@@ -91,7 +94,7 @@ class OutOfMemory(GptxError):
 
 
 class RankError(GptxError):
-    """In training on several processes, another process failed or was stopped."""
+    """During training on several processes, another process failed or was stopped."""
 
     exit_code = 9
 
@@ -103,24 +106,23 @@ class InstallationError(GptxError):
 
 
 def _is_same_press(number: int) -> bool:
-    return time.monotonic() - _stopped_at.get(number, -ONE_PRESS) < ONE_PRESS
+    return time.monotonic() - _pressed_at.get(number, -ONE_PRESS) < ONE_PRESS
 
 
 def raise_first_interrupt() -> None:
-    """After this call, the first Ctrl-C raises KeyboardInterrupt, or ends the program at once while
-    modules load; the second one ends the program at once.
+    """Makes the first Ctrl-C raise KeyboardInterrupt, and the second one end the program at once.
 
-    For programs only. During an import and at Python's end, KeyboardInterrupt would print a
-    traceback, be lost, or abort.
+    During an import, the first Ctrl-C already ends the program, because Python could print a
+    traceback there, or lose the exception. The library never calls this function: only programs do.
     """
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _raise_interrupt)
-        # Python's last steps put the default in place of a handler: a bounce would end by a signal.
+        # At exit, Python restores the default handler; a repeated signal would kill gptx.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
-def leave_on_interrupt() -> None:
-    """After this call, which follows the program's work, Ctrl-C ends the program at once."""
+def exit_on_interrupt() -> None:
+    """Makes Ctrl-C end the program at once. A program calls this when its work is done."""
     if signal.getsignal(signal.SIGINT) is _raise_interrupt:
         signal.signal(signal.SIGINT, _leave)
 
@@ -128,7 +130,7 @@ def leave_on_interrupt() -> None:
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     if _is_same_press(number):
         return
-    _stopped_at[number] = time.monotonic()
+    _pressed_at[number] = time.monotonic()
     signal.signal(number, _leave)
     while frame:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -144,17 +146,19 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
-    """A context in which the first of these signals calls `stop` with its name; a second one ends
-    the program, unless it is the same signal within ONE_PRESS seconds.
+    """A context in which the first signal calls `stop` with the signal's name, and the second one
+    does what it did before the context: usually, it ends the program. The same signal within
+    ONE_PRESS seconds does nothing.
 
-    signals: their names. Signals that the system lacks or that are ignored (nohup) are skipped.
-    Works in the main thread only, as Python handles signals only there; elsewhere it does nothing.
+    signals: the names of the signals, without effect for one that the system lacks or that nohup
+    ignores. Outside the main thread, where Python handles no signals, the context does nothing.
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
-    handlers = {number: signal.getsignal(number) for number in numbers}
     previous = {
-        number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN
+        number: handler
+        for number in numbers
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
     }
     stopped = False
 
@@ -162,13 +166,13 @@ def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None
         nonlocal stopped
         if not stopped:
             stopped = True
-            _stopped_at[number] = time.monotonic()
+            _pressed_at[number] = time.monotonic()
             stop(signal.Signals(number).name)
         elif _is_same_press(number):
             pass
         elif callable(handler := previous[number]):
             handler(number, frame)
-        else:  # not earlier: Python may report a signal late, after its handler was removed
+        else:  # only now, as Python may report a signal after its handler was removed
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gpt.config import Unknown
 from gpt.errors import TextError
-from gpt.words import counted, first_few
+from gpt.words import first_few, pluralize
 
 Ids = npt.NDArray[np.integer[Any]]
 
@@ -199,15 +199,19 @@ class Reading:
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Yields notes for the user. name: the name of the text, if there are several."""
-        from gpt.words import in_line, quoted  # imports rich
+        from gpt.words import quoted_label, text_with_labels  # imports rich
 
         begin = f"note: {name}: " if name else "note: "
         if self.folded:
-            pairs = [f"{in_line(new)} for {in_line(old)}" for old, new in self.folded]
+            pairs = [
+                f"{text_with_labels(new)} for {text_with_labels(old)}" for old, new in self.folded
+            ]
             yield f"{begin}the model reads {first_few(pairs, 8, ', ')}"
         if self.left_out:
-            missing = first_few([quoted(character) for character in sorted(set(self.left_out))], 8)
-            typed = counted(len(self.text) + len(self.left_out), "character")
+            missing = first_few(
+                [quoted_label(character) for character in sorted(set(self.left_out))], 8
+            )
+            typed = pluralize(len(self.text) + len(self.left_out), "character")
             yield (
                 f"{begin}left out {len(self.left_out):,} of {typed}, "
                 f"which the model does not know: {missing}"

@@ -1,7 +1,7 @@
-"""Formats what people read: counts, times and lists in words; single characters as visible labels,
-one cell wide where possible; and texts that are safe on a terminal.
+"""Formats counts, times, lists and characters for people, and makes texts safe for a terminal.
 
-Importing this imports neither numpy nor rich.
+A label is the visible form of one character: ␠ stands for the space. A cell is the width of one
+letter on a terminal. Importing this imports neither numpy nor rich.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 INSTALL = "in the folder of gptx: pip install -c constraints.txt -e ."
-#: Optional package -> the extra of pyproject.toml that has it.
+#: Optional package -> the extra in pyproject.toml that installs it.
 EXTRAS = {"matplotlib": "plot", "tensorboardX": "tensorboard"}
 
 #: Character -> its label, its label in ASCII, and its name.
 NAMED = {" ": ("␠", "\\s", "space"), "\n": ("⏎", "\\n", "newline"), "\t": ("⇥", "\\t", "tab")}
 DOTTED_CIRCLE = "◌"
-SPACE = "␣"  # the space in browsers and pictures: no common font has ␠
+SPACE = "␣"  # the space's label in browsers and pictures, as common fonts lack ␠
 
-# Shown as U+XXXX: invisible (fillers, joiners, variation selectors), or joined to their neighbours
-# by terminals (regional indicators, skin tones).
+# Characters whose label is U+XXXX. Fillers, joiners and variation selectors are invisible.
+# Terminals join regional indicators and skin tones to their neighbours.
 _NAMELESS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
 )
 
-# Characters that could move the cursor, recolour the terminal or reorder the line: C0 without tab
-# and newline, DEL, C1, the bidirectional controls; the byte order mark, which is invisible; and
-# lone surrogates, which no file can store: Python's code for bytes of a name that are not UTF-8.
+# Characters that are unsafe on a terminal. Control characters (C0 without tab and newline, DEL, C1)
+# and bidirectional controls can move the cursor, change colours or reorder a line. The byte order
+# mark is invisible. Lone surrogates stand for the bytes of a file name that are not UTF-8; UTF-8
+# cannot encode them.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -43,31 +44,31 @@ _UNSAFE = re.compile(
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 MARKS = ".,;:!?…"
 
-MOST_IN_CELL = 16  # characters on average: an emoji of a family is 7 characters in two cells
-PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
+MOST_IN_CELL = 16  # characters on average; an emoji of a family has 7 in two cells
+PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # Unicode's labels of controls
 
 
-def absent(package: str) -> str:
-    """An optional package that is needed, and the commands that install it: the end of an error."""
+def missing_package(package: str) -> str:
+    """The end of an error about a missing optional package, with the commands that install it."""
     extra = EXTRAS.get(package)
     here = f"in the folder of gptx, pip install -e '.[{extra}]'; elsewhere, " if extra else ""
     return f"{package}, which is not installed: {here}pip install {package}"
 
 
 def printable(name: str | os.PathLike[str]) -> str:
-    """A file name in valid Unicode: bytes that are not UTF-8 appear as \\xe9."""
+    """A file name as valid Unicode, in which a byte that is not UTF-8 appears as \\xe9."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def counted(count: int | str, what: str) -> str:
+def pluralize(count: int | str, noun: str) -> str:
     """ "1 thread", "2 threads", "1,000 threads" """
     number = f"{count:,}" if isinstance(count, int) else count
-    return f"{number} {what}" if number == "1" else f"{number} {what}s"
+    return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
 
 
 def layers_and_heads(layers: int, heads: int) -> str:
     """ "2 layers × 4 heads" """
-    return f"{counted(layers, 'layer')} × {counted(heads, 'head')}"
+    return f"{pluralize(layers, 'layer')} × {pluralize(heads, 'head')}"
 
 
 def ordinal(number: int) -> str:
@@ -76,7 +77,7 @@ def ordinal(number: int) -> str:
     return f"{number:,}" + ("th" if number % 100 in (11, 12, 13) else ending)
 
 
-def millions(count: int) -> str:
+def in_millions(count: int) -> str:
     """ "0.80 M", "10.65 M", "812" """
     return f"{count / 1e6:.2f} M" if count >= 10_000 else f"{count:,}"
 
@@ -91,19 +92,19 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
-def bits(nats: Any) -> Any:
-    """Converts nats to bits; takes a number or an array."""
+def nats_to_bits(nats: Any) -> Any:
+    """Converts a number or an array from nats to bits."""
     return nats / math.log(2)
 
 
 def first_few(items: Sequence[str], most: int, joint: str = " ") -> str:
-    """The first `most` items, joined; then how many more there are."""
+    """The first `most` items, joined, and the number of the others: "a b and 3 more"."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return joint.join(items[:most]) + more
 
 
 def short_repr(value: object, most: int = 60) -> str:
-    """The repr of any value for an error, in about `most` characters."""
+    """The repr of a value for an error message, in at most `most` characters."""
     short = _Short()
     short.maxlevel, short.maxstring, short.maxother = 2, most, most
     text = short.repr(value)
@@ -115,34 +116,35 @@ class _Short(reprlib.Repr):
         return repr(x) if x.bit_length() < 200 else f"a number of {x.bit_length():,} bits"
 
 
-def cells(text: str) -> int:
-    """The width of a text on a terminal."""
+def width_in_cells(text: str) -> int:
+    """The width of a text on a terminal, in cells."""
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
 def escape(text: str) -> str:
-    """Text that is safe on a terminal: control characters as \\x1b or \\u202e."""
+    """Makes a text safe for a terminal: control characters become \\x1b or \\u202e."""
     return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
-    """Text that is safe within a line: newlines are escaped as well."""
+    """Makes a text safe within one line of a terminal: newlines become \\n as well."""
     return escape(text).replace("\n", "\\n")
 
 
 def to_json(value: Any) -> str:
-    """JSON text that is safe on a terminal; reading it gives the same value."""
-    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
+    """Writes a value as JSON that is safe on a terminal. Reading the JSON gives the same value."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def label(character: str, ascii_only: bool = False) -> str:
-    """A character as a visible label.
+    """The label of a character.
 
-    Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
-    characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
+    Space is ␠, newline ⏎ and tab ⇥; other control characters have Unicode's pictures from U+2400
+    on. A combining mark stands on ◌. A character without width or glyph is U+XXXX. With
+    `ascii_only`, labels are \\s, \\n, \\t, \\xe9 and \\u3042.
     """
     if character in NAMED:
         return NAMED[character][ascii_only]
@@ -154,24 +156,24 @@ def label(character: str, ascii_only: bool = False) -> str:
     nameless = _NAMELESS.match(character)
     if category[0] == "M" and not nameless:
         return DOTTED_CIRCLE + character
-    if category[0] in "CZ" or nameless or cells(character) == 0:
+    if category[0] in "CZ" or nameless or width_in_cells(character) == 0:
         return f"U+{point:04X}"
     return character
 
 
-def in_line(text: str) -> str:
-    """A piece of a text to show within a line; its spaces are not marked."""
+def text_with_labels(text: str) -> str:
+    """A text as the labels of its characters, but with plain spaces."""
     return "".join(sign if sign == " " else label(sign) for sign in text)
 
 
-def quoted(character: str) -> str:
-    """A label in quotes, for running text."""
+def quoted_label(character: str) -> str:
+    """The label of a character in quotes, for a sentence."""
     return f"'{label(character)}'"
 
 
-def words_meet(before: str, after: str) -> bool:
-    """Whether two texts need a space between them: letters or digits would meet, or a letter would
-    follow a mark that needs a space, in a script with spaces between words.
+def needs_space_between(before: str, after: str) -> bool:
+    """Whether two texts need a space between them: between two letters or digits, or between one
+    of MARKS and a letter, in a script that separates words by spaces.
     """
     if not (before and after):
         return False
@@ -182,7 +184,7 @@ def words_meet(before: str, after: str) -> bool:
 
 
 def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
-    """Explanations of the symbols in the labels of `text`: ["␠ space", …]."""
+    """An explanation of every special sign in the labels of `text`: ["␠ space", …]."""
     used = set(text)
     entries = [f"{label(sign, ascii_only)} {NAMED[sign][2]}" for sign in NAMED if sign in used]
     if not ascii_only:
@@ -194,20 +196,22 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """The text, filled with spaces to `width` terminal cells."""
-    space = " " * max(0, width - cells(text))
+    """The text, filled with spaces to `width` cells. right: puts the spaces before the text."""
+    space = " " * max(0, width - width_in_cells(text))
     return space + text if right else text + space
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
-    """At most `width` cells of a text, safe within a line; a mark shows that it was cut."""
+    """The beginning of a text in `width` cells, safe within a line. A cut text ends with `mark`."""
     begin = one_line(text[: MOST_IN_CELL * width])
-    if len(text) <= MOST_IN_CELL * width and cells(begin) <= width:
+    if len(text) <= MOST_IN_CELL * width and width_in_cells(begin) <= width:
         return begin
-    fitting = bisect_right(range(len(begin) + 1), width - 1, key=lambda end: cells(begin[:end]))
+    fitting = bisect_right(
+        range(len(begin) + 1), width - 1, key=lambda end: width_in_cells(begin[:end])
+    )
     return begin[: max(0, fitting - 1)] + mark
 
 
 def text_name(name: str) -> str:
-    """The name of a text, "-" for standard input, as results and files show it."""
+    """The name of a text file as results show it; "-" becomes "standard input"."""
     return "standard input" if name == "-" else printable(name)

@@ -9,7 +9,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from gpt.config import ModelConfig
-from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.heads.attention_map import AttentionMap, compute_attention_map
 from gpt.reading.gpt import Reader
 from gpt.show.result import Result
 from gpt.show.terminal import Screen, draw
@@ -28,7 +28,7 @@ def random_map(text: str) -> AttentionMap:
         name: (2 * random.normal(size=shape)).astype(np.float32)
         for name, shape in config.shapes().items()
     }
-    return inspect(Reader(config, tensors), text, vocabulary.encode(text))
+    return compute_attention_map(Reader(config, tensors), text, vocabulary.encode(text))
 
 
 def shown(

@@ -245,7 +245,7 @@ def test_version_says_what_a_report_of_a_bug_needs(
     assert f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}\n" in said
     assert re.search(r"^threads: \d+ of \d+ cores?$", said, re.MULTILINE)
     for count, device in ((0, "cpu"), (2, "cuda (2 GPUs)")):
-        monkeypatch.setattr("gpt.devices.cuda_devices", lambda count=count: count)
+        monkeypatch.setattr("gpt.devices.cuda_device_count", lambda count=count: count)
         assert f"\ndevice: {device}\n" in gptx("--version").out
 
 

@@ -15,14 +15,14 @@ from gpt.errors import ConfigError
 def test_auto_device_follows_the_driver(
     monkeypatch: pytest.MonkeyPatch, count: int, chosen: str
 ) -> None:
-    monkeypatch.setattr(devices, "cuda_devices", lambda: count)
+    monkeypatch.setattr(devices, "cuda_device_count", lambda: count)
     assert devices.resolve_device("auto") == chosen
     assert devices.resolve_device("cpu") == "cpu"
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps", "x"])
 def test_missing_device_is_refused(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_device_count", lambda: 0)
     monkeypatch.setattr(devices, "has_mps", lambda: False)
     with pytest.raises(ConfigError, match=r"^device: .*(use `device='cpu'`|one of auto, cpu)"):
         devices.resolve_device(device)

@@ -26,7 +26,7 @@ def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
         for path in (place, str(place)):
             model = gpt.load(path)
             assert (model.stored.digest, model.stored.step) == (best, 12)
-            assert model.proof.passed
+            assert model.probe_check.passed
     assert repr(model).startswith("<TrainedGPT shared.safetensors step 12: ")
 
 
@@ -38,7 +38,7 @@ def test_load_opens_any_kept_step(fresh: Checkpoint) -> None:
         assert {step: gpt.load(place, step=step).stored.step for step in steps} == steps
     with pytest.raises(CheckpointError, match="tiny has no step 7; it keeps 6, 12"):
         gpt.load(run, step=7)
-    with pytest.raises(ConfigError, match=f"^step: {fresh.path} has one step only"):
+    with pytest.raises(ConfigError, match=f"^step: {fresh.path} has only one step"):
         gpt.load(fresh.path, step=12)
     for wrong in ("first", "", -1, 6.0):
         with pytest.raises(ConfigError, match=r"^step: "):

@@ -43,7 +43,7 @@ def test_model_with_other_logits_does_not_open(
     with pytest.raises(
         CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
     ):
-        TrainedGPT(replace(stored, tensors=tensors)).prove()
+        TrainedGPT(replace(stored, tensors=tensors)).check_probe()
 
 
 def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
@@ -159,6 +159,6 @@ def test_ids_that_the_vocabulary_lacks_are_refused(
 def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. the cat"
     ids = trained.vocabulary.encode(text)
-    assert trained.heads(ids, name="it").measured == "1 window of 16 characters of it"
+    assert trained.heads(ids, name="it").measured_text == "1 window of 16 characters of it"
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     assert "back" in trained.heads(text).to_numpy()

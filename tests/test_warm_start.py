@@ -19,7 +19,7 @@ from gpt.corpus.sources import Texts
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.trained import find_model
 from gpt.interface.training import begin_run
-from gpt.model import GPT, initialise, start_from
+from gpt.model import GPT, copy_weights, initialise
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\n" * 30
@@ -55,7 +55,7 @@ def test_known_characters_keep_their_logits_and_new_ones_get_little_probability(
     generator = torch.Generator().manual_seed(2)
     for parameter in old.parameters():
         parameter.data += 0.5 * torch.randn(parameter.shape, generator=generator)
-    start_from(new, {name: each.numpy() for name, each in old.stored_parameters().items()})
+    copy_weights(new, {name: each.numpy() for name, each in old.stored_parameters().items()})
     ids = torch.randint(11, (5, 8), generator=generator)
     with torch.no_grad():
         before, after = old(ids), new(ids)

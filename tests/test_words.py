@@ -11,11 +11,11 @@ from gpt.words import (
     cut,
     duration,
     escape,
+    in_millions,
     label,
     legend,
-    millions,
     pad,
-    quoted,
+    quoted_label,
 )
 
 CONTROLS = {chr(point) for point in (*range(0x20), *range(0x7F, 0xA0))} - {"\n", "\t"}
@@ -47,7 +47,7 @@ any_character = st.integers(0, 0x10FFFF).map(chr)
 def test_special_characters_have_known_labels(character: str, shown: str, in_ascii: str) -> None:
     assert label(character) == shown
     assert label(character, ascii_only=True) == in_ascii
-    assert quoted(character) == f"'{shown}'"
+    assert quoted_label(character) == f"'{shown}'"
 
 
 def test_labels_are_visible_and_ascii_ones_identify_the_character() -> None:
@@ -107,5 +107,5 @@ def test_durations_are_formatted_for_people() -> None:
 
 
 def test_counts_are_formatted_for_people() -> None:
-    counts = [millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
+    counts = [in_millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
     assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]

@@ -1,8 +1,7 @@
-"""The program `gptx`: its list of commands, each in a file of its own; its streams, exit codes and
-signals.
+"""The program `gptx`: its list of commands, its standard streams, exit codes and signals.
 
-Only the commands print, and only through gpt/commands/console.py. Importing this package imports
-neither numpy nor torch: each command imports its modules when it runs.
+Each command has a file in this folder. Only commands print, and only through console.py. A command
+imports numpy and torch only when it runs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ try:
     from importlib import import_module
     from typing import Annotated, Any
 
-    from gpt.errors import leave_on_interrupt, raise_first_interrupt
+    from gpt.errors import exit_on_interrupt, raise_first_interrupt
 
     raise_first_interrupt()  # the modules below take long to load
 
@@ -29,10 +28,10 @@ try:
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
     from gpt.errors import GptxError, InstallationError
-    from gpt.words import INSTALL, counted
+    from gpt.words import INSTALL, pluralize
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
-except ModuleNotFoundError as missing:  # before a command can say so
+except ModuleNotFoundError as missing:  # no command can report this
     from gpt.errors import InstallationError
     from gpt.words import INSTALL
 
@@ -47,20 +46,19 @@ GROUPS = {
     "Start": {
         "train": "Train a model on a text; keep its best checkpoint and the two newest.",
         "sample": "Continue a prompt, character by character.",
-        "attn": "Show what attention heads do with a text: every stage, every number checked.",
+        "attn": "Show what attention heads do with a text, stage by stage, and check every number.",
     },
     "Look further": {
         "heads": "Show what every head looks at, and what the model loses without it.",
-        "why": "Show what each part of the model adds to the next character's logit: the exact "
-        "sum.",
+        "why": "Show how much each part of the model adds to the next character's logit.",
         "next": "Show what the model expects next, and what temperature and filters change.",
         "eval": "Measure how well a model predicts a text: nats and bits per character, "
         "perplexity.",
     },
     "Keep and share": {
         "runs": "List the runs, or show one run's losses and samples.",
-        "live": "Write the model into one HTML file: type in it, and every head follows.",
-        "import": "Make a run of a character model that nanoGPT has trained.",
+        "live": "Write the model into an HTML page that shows what every head does as you type.",
+        "import": "Turn a character model that nanoGPT has trained into a run.",
         "export": "Write a model for other programs: a folder that Hugging Face's transformers "
         "opens.",
     },
@@ -68,10 +66,10 @@ GROUPS = {
 COMMANDS = {name: help for group in GROUPS.values() for name, help in group.items()}
 #: Commands whose module has another name.
 MODULES = {"eval": "evaluate", "import": "import_model"}
-#: Objects that are made before Python looks for unused cycles. With its own number, which is below
-#: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
+#: The number of new objects after which Python looks for unused cycles. With Python's own number,
+#: which is below 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
 COLLECT_AFTER = 100_000
-#: Command -> the options of its groups that --help shows, in this order; --help-all shows all.
+#: Command -> the grouped options that --help shows, in this order; --help-all shows every option.
 FIRST = {
     "train": (
         *("n_layer", "n_head", "n_embd", "block_size", "dropout", "batch_size", "learning_rate"),
@@ -79,21 +77,21 @@ FIRST = {
         *("seed", "keep_all"),
     )
 }
-HELP_ALL = "gptx.help_all"  # set in a context's meta by --help-all
+HELP_ALL = "gptx.help_all"  # key in the meta of click's context: whether --help-all was typed
 
-# The base class of usage errors: since 0.26, Typer contains its own click; before, it used the
-# installed one.
+# The base class of usage errors. Typer 0.26 and later contains its own click; older versions use
+# the installed click.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
-    """The program with these commands. only_listed: without their options, to list the commands."""
+    """Makes the program with these commands. only_listed: without options, to list the commands."""
     app = typer.Typer(
         name="gptx",
-        cls=GroupedCommands,
+        cls=ProgramWithGroupedHelp,
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # its tables cut the names of options
+        rich_markup_mode=None,  # rich's tables would cut the names of options
     )
     app.callback(invoke_without_command=True)(gptx)
     for name in names:
@@ -105,7 +103,7 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
             function = make_callback(module.command)
         app.command(
             name,
-            cls=GroupedOptions,
+            cls=CommandWithGroupedHelp,
             short_help=COMMANDS[name],  # without it, a narrow terminal would cut the sentence
             context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
         )(function)
@@ -122,51 +120,50 @@ def gptx(
     if version:
         console.write(version_text())
         raise typer.Exit
-    if is_follower() and context.invoked_subcommand != "train":
-        raise typer.Exit  # with several ranks, only the first one prints
+    if is_later_rank() and context.invoked_subcommand != "train":
+        raise typer.Exit  # only the first rank prints
     if context.invoked_subcommand is None:
         show_help(context)
 
 
 def version_text() -> str:
-    """Versions, device and threads, for the report of a bug: no name and no text of the user."""
+    """The versions, the device and the threads, for a bug report. It contains nothing personal."""
     import platform
     from importlib import metadata
 
     import gpt
-    from gpt.devices import cores, cuda_devices, has_mps
+    from gpt.devices import cores, cuda_device_count, has_mps
 
     device = "cpu; --device mps uses the Apple GPU" if has_mps() else "cpu"
-    if gpus := cuda_devices():
-        device = f"cuda ({counted(gpus, 'GPU')})"
+    if gpus := cuda_device_count():
+        device = f"cuda ({pluralize(gpus, 'GPU')})"
     lines = (
         f"gptx {gpt.__version__}",
         f"Python {platform.python_version()}, {platform.platform()}",
         f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}",
         f"device: {device}",
-        f"threads: {cores()} of {counted(os.cpu_count() or 1, 'core')}",
+        f"threads: {cores()} of {pluralize(os.cpu_count() or 1, 'core')}",
     )
     return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
-    """Runs the command in sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and exits with
-    its exit code. An error is one line on stderr; GPTX_DEBUG=1 also shows the traceback.
+    """Runs the command in sys.argv, and exits with its exit code. `gptx`, `python -m gpt` and
+    `python cli.py` call this. An error is one line on stderr; GPTX_DEBUG=1 adds its traceback.
     """
     gc.set_threshold(COLLECT_AFTER)
-    atexit.register(gc.freeze)  # at the end, Python need not look for unused cycles
+    atexit.register(gc.freeze)  # spares Python the search for unused cycles at exit
     try:
         code = _code_of(_program(sys.argv[1:]))
-        leave_on_interrupt()
+        exit_on_interrupt()
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)
 
 
 def _program(words: Sequence[str]) -> typer.Typer:
-    """The program for these words, or for those that a shell completes. Reading the options of all
-    commands takes as long as importing numpy, so it only has those of the command that is the first
-    word, and none without a command.
+    """Makes the program for these words or, without words, for the line that a shell completes. If
+    the first word is a command, makes only this command, as the options of all take long to load.
     """
     if not words:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -185,26 +182,28 @@ def _code_of(app: typer.Typer) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(sys.argv[1:], standalone_mode=False) or 0
-        with console.output_errors():
+        with console.convert_output_errors():
             sys.stdout.flush()
-    except console.ReaderLeft:
+    except console.OutputClosed:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
-        code, message = explain_error(error)
-        if message and not (is_follower() and isinstance(error, ClickException)):
+        code, message = exit_code_and_message(error)
+        if message and not (is_later_rank() and isinstance(error, ClickException)):
             console.say_error(message)
     return int(code)
 
 
-def show_help(context: typer.Context, _: Any = None, asked: bool = True) -> None:
-    """--help; click's own would end with other exit codes if stdout is closed or full."""
-    if asked and not context.resilient_parsing:
+def show_help(context: typer.Context, _: Any = None, value: bool = True) -> None:
+    """The callback of --help: if `value` is true, prints the help and ends the command. click's own
+    callback has other exit codes if stdout is closed or full.
+    """
+    if value and not context.resilient_parsing:
         console.write(f"{context.get_help()}\n")
         raise typer.Exit
 
 
-class Helpful:
-    """A command or a group whose help is written as other output is."""
+class PrintsHelp:
+    """A command or a group that prints its help through gpt/commands/console.py."""
 
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)  # type: ignore[misc]
@@ -212,8 +211,8 @@ class Helpful:
         return option
 
 
-class GroupedCommands(Helpful, TyperGroup):
-    """The list of commands, in groups."""
+class ProgramWithGroupedHelp(PrintsHelp, TyperGroup):
+    """The program; its help lists the commands in groups."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, group in GROUPS.items():
@@ -221,9 +220,9 @@ class GroupedCommands(Helpful, TyperGroup):
                 formatter.write_dl([*group.items()])
 
 
-class GroupedOptions(Helpful, TyperCommand):
-    """A command whose help shows groups of options. Of a long command, --help shows those in FIRST
-    of the groups, and --help-all shows all.
+class CommandWithGroupedHelp(PrintsHelp, TyperCommand):
+    """A command whose help shows the options in groups. For a command in FIRST, --help shows only
+    the grouped options that FIRST names, and --help-all shows all.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -245,24 +244,24 @@ class GroupedOptions(Helpful, TyperCommand):
 
 
 def _group_of(parameter: Any) -> str | None:
-    """The title of the group in which the help shows an option, if it is in one."""
+    """The title of an option's group in the help; None for an option without a group."""
     return getattr(parameter, "rich_help_panel", None)
 
 
-def is_follower() -> bool:
-    """Whether this is one of several ranks (by torchrun's environment), but not the first."""
+def is_later_rank() -> bool:
+    """Whether torchrun started this process as a rank that is not the first."""
     return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
 
 
 def _reopen_closed_streams() -> None:
-    """Opens devnull in place of each standard stream that the shell has closed (`>&-`)."""
+    """Opens devnull in place of every standard stream that the shell has closed (`>&-`)."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def explain_error(error: Exception) -> tuple[int, str]:
-    """The exit code and the line for the error being handled; GPTX_DEBUG=1 prints its traceback."""
+def exit_code_and_message(error: Exception) -> tuple[int, str]:
+    """The exit code and the message for an error. GPTX_DEBUG=1 prints its traceback."""
     if os.environ.get("GPTX_DEBUG"):
         traceback.print_exc()
     if isinstance(error, GptxError):
@@ -279,9 +278,9 @@ def explain_error(error: Exception) -> tuple[int, str]:
         takes_text = any(parameter.name == "text" for parameter in parameters)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
-        from gpt.commands.options import translated
+        from gpt.commands.options import translate_command_line
 
-        if line := translated(sys.argv[1:]):
+        if line := translate_command_line(sys.argv[1:]):
             return 2, f"{message.split(' (')[0].rstrip('.')}; in gptx: {line}"
         return 2, f"{message} (see gptx{command} --help)"
     if isinstance(error, ImportError) and (error.name or "gpt").split(".")[0] != "gpt":

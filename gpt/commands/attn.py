@@ -13,11 +13,11 @@ from gpt.commands.shared import (
     DeviceOptions,
     DrawingOptions,
     TextOptions,
-    default_page,
+    default_page_path,
     note_on_counting,
     open_in_browser,
     refuse_if,
-    require_passed,
+    require_passed_checks,
 )
 from gpt.config import AttnConfig, DrawnStage
 from gpt.config.fields import Count, option
@@ -27,22 +27,20 @@ if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
-LIKELIEST = "of the head that adds most to what is likeliest next"
+LIKELIEST = "of the head that adds most to the likeliest next character"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttnOptions(AttnConfig, DrawingOptions):
-    """Which part of the computation to show, and how."""
-
     layer: Annotated[str | None, option("A number, or all.", LIKELIEST)] = None
     head: Annotated[str | None, option("A number, all or mean.", LIKELIEST)] = None
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
     query: Annotated[str | None, option("Rows A:B, or one.", "all")] = None
     key: Annotated[str | None, option("Columns A:B, or one.", "all")] = None
-    view: Annotated[View, option("heads: all heads, drawn small.")] = "auto"
-    top: Annotated[Count, option("Keys in a line of --view top.")] = 3
+    view: Annotated[View, option("How to draw weights; heads: all heads, small.")] = "auto"
+    top: Annotated[Count, option("Number of keys per row in --view top.")] = 3
     digits: Annotated[int, Meta(ge=0, le=9), option("Digits after the point.")] = 2
-    all: Annotated[bool, option("Name every check of the numbers, with its error.")] = False
+    all: Annotated[bool, option("Show every check of the numbers with its error.")] = False
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
         option("What to write.", "by the ending of -o, else text"),
@@ -51,70 +49,80 @@ class AttnOptions(AttnConfig, DrawingOptions):
     open: Annotated[bool, option("Write the HTML page and open it in the browser.")] = False
 
 
-def command(source: TextOptions, asked: AttnOptions, reading: DeviceOptions) -> None:
-    """Show what attention heads do with a text: every stage, every number checked.
+def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -> None:
+    """Show what attention heads do with a text, stage by stage, and check every number.
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.heads.attention_map import Form, select
+    from gpt.heads.attention_map import Form, select_matrices
 
-    if asked.open and asked.path is None:
-        asked = replace(asked, output=default_page("attention.html", "--open"))
-    form: Form = asked.format or asked.form(get_args(Form))
-    refuse_if(asked.json and form != "json", f"--json and --format {form}: give one of them")
-    refuse_if(asked.open and form != "html", f"--open: opens the HTML page, not {form}")
+    if options.open and options.path is None:
+        options = replace(options, output=default_page_path("attention.html", "--open"))
+    form: Form = options.format or options.output_format(get_args(Form))
+    refuse_if(options.json and form != "json", f"--json and --format {form}: give one of them")
+    refuse_if(options.open and form != "html", f"--open: opens the HTML page, not {form}")
     refuse_if(
-        asked.stage not in HEAD_STAGES and asked.head not in (None, "all"),
-        f"--stage {asked.stage}: combines all heads; leave out --head",
+        options.stage not in HEAD_STAGES and options.head not in (None, "all"),
+        f"--stage {options.stage}: combines all heads; leave out --head",
     )
     typed, model = source.read(reading.encoding), reading.open_on_device()
-    text = reading.text_for(model, typed, asked.truncate)
-    attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
+    text = reading.text_for_model(model, typed, options.truncate)
+    attention = model.attn(text, unknown=reading.unknown, truncate=options.truncate)
     if form != "html":
-        _write(attention, asked, form)
+        _write(attention, options, form)
     else:
-        from gpt.heads.contributions import glance_at
+        from gpt.heads.contributions import head_that_adds_most
         from gpt.page.live import live_page
 
-        layer, head = _number(asked.layer), _number(asked.head)
-        if typed is None and layer is None and head is None:  # an example: the page's own
+        layer, head = _number(options.layer), _number(options.head)
+        if typed is None and layer is None and head is None:  # the page has an example text
             page = live_page(model)
         else:
-            select(attention, asked.layer or "all", asked.head or "all")  # checks the options
-            glance = glance_at(attention, layer, head)
-            page = live_page(model, attention.text, glance.layer, glance.head)
-        console.write(page, asked.path)
+            select_matrices(
+                attention, options.layer or "all", options.head or "all"
+            )  # checks the options
+            summary = head_that_adds_most(attention, layer, head)
+            page = live_page(model, attention.text, summary.layer, summary.head)
+        console.write(page, options.path)
     if form == "text":
         note_on_counting(model)
-    if asked.open and asked.path:
-        open_in_browser(asked.path)
-    require_passed(attention.checked(asked.stage))
+    if options.open and options.path:
+        open_in_browser(options.path)
+    require_passed_checks(attention.checked(options.stage))
 
 
-def _write(attention: AttentionMap, asked: AttnOptions, form: Form) -> None:
-    """Writes the chosen part of a map; without --layer and --head, the head that matters most."""
-    from gpt.heads.attention_map import select
-    from gpt.heads.contributions import glance_at
+def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:
+    """Writes the part of a map that the options select. Without --layer and --head, writes the head
+    that adds most to the likeliest next character.
+    """
+    from gpt.heads.attention_map import select_matrices
+    from gpt.heads.contributions import head_that_adds_most
 
-    is_several = "all" in (asked.layer, asked.head) or asked.view == "heads"
-    default = "all" if is_several else "0"
-    layer, head = asked.layer or default, asked.head or default
-    selection = select(attention, layer, head, asked.stage, query=asked.query, key=asked.key)
-    glance = None
-    if not is_several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
-        glance = glance_at(attention, _number(asked.layer), _number(asked.head))
-        selection = replace(selection, panels=[(glance.layer, glance.head)])
+    has_several = "all" in (options.layer, options.head) or options.view == "heads"
+    default = "all" if has_several else "0"
+    layer, head = options.layer or default, options.head or default
+    selection = select_matrices(
+        attention, layer, head, options.stage, query=options.query, key=options.key
+    )
+    summary = None
+    if (
+        not has_several
+        and options.head != "mean"
+        and options.stage in HEAD_STAGES
+        and form != "npz"
+    ):
+        summary = head_that_adds_most(attention, _number(options.layer), _number(options.head))
+        selection = replace(selection, panels=[(summary.layer, summary.head)])
     if form == "text":
-        screen = asked.screen(asked.all)
-        drawn = selection.draw(
-            screen, asked.view, digits=asked.digits, top=asked.top, glance=glance
-        )
-        data = drawn.encode()
+        screen = options.screen(options.all)
+        data = selection.draw(
+            screen, options.view, digits=options.digits, top=options.top, summary=summary
+        ).encode()
     else:
-        data = selection.to_bytes(form, attention.model.origin, asked.ascii)
-    console.write_bytes(data, asked.path)
+        data = selection.to_bytes(form, attention.model.origin, options.ascii)
+    console.write_bytes(data, options.path)
 
 
 def _number(name: str | None) -> int | None:
-    """The number of a layer or a head; None if it is not one."""
+    """The number of a layer or a head; None for no name, "all" and "mean"."""
     return int(name) if name and name.isdecimal() else None

@@ -1,5 +1,4 @@
-"""Input and output of the commands: data to stdout or a file, notes to stderr, texts from
-files.
+"""Reads texts for the commands, and writes their data to stdout or a file, their notes to stderr.
 
 Importing this imports neither numpy nor torch.
 """
@@ -18,33 +17,33 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
-from gpt.words import cells, escape, one_line, text_name, to_json
+from gpt.words import escape, one_line, text_name, to_json, width_in_cells
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-START = 2**20  # bytes of a text that are checked before the rest is read
+START = 2**20  # bytes at the start of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
 
 
-class ReaderLeft(Exception):
-    """The reader of stdout has closed it. No OSError, as Typer has its own exit code for those."""
+class OutputClosed(Exception):
+    """The program that reads stdout has closed it. No OSError, because Typer handles OSErrors."""
 
 
 def say_error(message: str) -> None:
-    """Prints one line on stderr: "gptx: error: …"."""
+    """Prints a message as one line on stderr: "gptx: error: …"."""
     say("gptx: error: " + "; ".join(part.strip() for part in message.splitlines() if part.strip()))
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, its control characters escaped; ignores a closed stderr."""
+    """Prints a line on stderr with its control characters escaped, unless stderr is closed."""
     with suppress(OSError):
         print(one_line(line), file=sys.stderr, flush=True)
 
 
 @contextmanager
-def printed_notes() -> Iterator[None]:
-    """A context in which the notes that the library logs are printed, with options as flags."""
+def print_logged_notes() -> Iterator[None]:
+    """A context that prints every note that the library logs, with its options as flags."""
     import logging
 
     from gpt.config.fields import with_flags
@@ -59,10 +58,8 @@ def printed_notes() -> Iterator[None]:
 
 
 def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
-    """The pieces of a text in lines of at most `width` cells: some spaces become newlines.
-
-    Each word is held back until it ends, so that written text never changes. A word that is longer
-    than a line stays whole.
+    """Wraps a text that comes in pieces into lines of at most `width` cells: replaces spaces by
+    newlines, and yields the text word by word. A word that is longer than a line stays whole.
     """
     column, space, word = 0, "", ""
     for char in chain(chain.from_iterable(pieces), [""]):
@@ -70,9 +67,9 @@ def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
             word += char
             continue
         if word:
-            size = cells(space + word)
+            size = width_in_cells(space + word)
             if column and column + size > width:
-                column, space, size = 0, "\n", cells(word)
+                column, space, size = 0, "\n", width_in_cells(word)
             yield space + word
             column, space, word = column + size, "", ""
         space += char
@@ -83,28 +80,28 @@ def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
 
 
 @contextmanager
-def output_errors() -> Iterator[None]:
-    """A context that turns errors of stdout into ReaderLeft (a closed pipe) or StorageError."""
+def convert_output_errors() -> Iterator[None]:
+    """A context that turns an OSError of stdout into OutputClosed (broken pipe) or StorageError."""
     try:
         yield
     except OSError as error:
-        # Drop what could not be written; otherwise the interpreter writes it again at exit.
+        # Discard what could not be written; otherwise Python tries to write it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            raise ReaderLeft from error
+            raise OutputClosed from error
         reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def width(stream: TextIO) -> int | None:
-    """Width of stdout or stderr in cells; None in a pipe if COLUMNS is not set."""
+def terminal_width(stream: TextIO) -> int | None:
+    """The width of stdout or stderr in cells; None for a pipe, unless COLUMNS is set."""
     if stream.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to the file, whole or not at all, or to stdout. Raises StorageError."""
+    """Writes bytes to stdout, or a file completely or not at all. Raises StorageError."""
     if output is not None:
         with files.storage_errors(f"write {output}"):
             if output.is_file() or not output.exists():
@@ -112,15 +109,15 @@ def write_bytes(data: bytes, output: Path | None = None) -> None:
             else:  # a device or a pipe
                 output.write_bytes(data)
         return
-    with output_errors():
+    with convert_output_errors():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
 def write(text: str, output: Path | None = None) -> None:
-    """Writes a text in UTF-8 to the file or to stdout: unchanged, but a terminal gets escaped
-    control characters. Raises StorageError.
+    """Writes a text in UTF-8 to the file or to stdout. Control characters are escaped only on a
+    terminal. Raises StorageError.
     """
     if output is None and sys.stdout.isatty():
         text = escape(text)
@@ -128,13 +125,13 @@ def write(text: str, output: Path | None = None) -> None:
 
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
-    """Writes a line of JSON for each record to the file or to stdout. Raises StorageError."""
+    """Writes a line of JSON per record to the file or to stdout. Raises StorageError."""
     write("".join(f"{to_json(record)}\n" for record in records), output)
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> int:
-    """Writes lines to stdout as they come, or to the file at the end or at Ctrl-C. Returns their
-    number. Raises StorageError.
+    """Writes lines and returns their number. stdout gets every line at once; a file gets all lines
+    at the end, or at Ctrl-C. Raises StorageError.
     """
     held = list[str]()
     try:
@@ -148,12 +145,12 @@ def write_lines(lines: Iterable[str], output: Path | None) -> int:
     return len(held)
 
 
-def stream(texts: Iterable[str]) -> None:
-    """Writes a text to stdout piece by piece, and a newline after it, even after an error. On a
+def stream_text(texts: Iterable[str]) -> None:
+    """Writes a text to stdout piece by piece and ends its last line, even after an error. On a
     terminal, lines are wrapped between words.
     """
     last = "\n"
-    if sys.stdout.isatty() and (columns := width(sys.stdout)):
+    if sys.stdout.isatty() and (columns := terminal_width(sys.stdout)):
         texts = wrap_pieces(map(escape, texts), columns)
     try:
         for text in texts:
@@ -166,20 +163,21 @@ def stream(texts: Iterable[str]) -> None:
 
 
 def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
-    """Prints names and texts, which may have several lines, on stderr."""
+    """Prints names with their texts on stderr. A list of texts takes one line per text."""
     from gpt.show.terminal import Screen, draw_facts
 
     with suppress(OSError):
-        lines = draw_facts(facts, Screen(width(sys.stderr) or WIDE))
+        lines = draw_facts(facts, Screen(terminal_width(sys.stderr) or WIDE))
         print(lines.rstrip("\n"), file=sys.stderr, flush=True)
 
 
 def read_text(path: str, encoding: str = "utf-8") -> str:
-    """A file's text, or standard input's for "-", read as a training reads it: a byte order mark is
-    left out, line ends become LF. Prints a note if the text is not UTF-8.
+    """Reads the text of a file, or of standard input for "-", as training does: leaves out a byte
+    order mark, and makes every line end LF. Prints a note if the text is not UTF-8.
 
-    Raises TextError if it is unreadable, is not a text, or is in another encoding; ConfigError for
-    an unknown encoding. The start is checked first, as the rest may never end.
+    Checks the first START bytes before it reads the rest, because a device may never end. Raises
+    TextError for a file that is unreadable, no text or in another encoding; ConfigError for an
+    unknown encoding.
     """
     from gpt.config.train import check_encoding
     from gpt.corpus import formats
@@ -192,7 +190,7 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
             data += file.read()
     except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
         reason = getattr(error, "strerror", None) or error
-        advice = "; a text itself goes through a pipe, to -" if " " in path else ""
+        advice = "; to give the text itself, pipe it to -" if " " in path else ""
         raise TextError(f"cannot read {path}: {reason}{advice}") from None
     text, codec = formats.decode_text(data, path, encoding)
     if codec != formats.UTF_8:
@@ -202,14 +200,14 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
 
 @contextmanager
 def progress_bar(work: str) -> Iterator[Callable[[float], object]]:
-    """Shows a bar after half a second, for work that reports the share that is done."""
+    """A context that shows a bar after half a second, and yields a function to report progress."""
     layout = f"{work} {{percentage:3.0f}}%|{{bar}}| ETA {{remaining}}"
-    with bar(layout, total=1.0, delay=0.5) as shown:
-        yield lambda share: shown.update(share - shown.n)
+    with make_bar(layout, total=1.0, delay=0.5) as bar:
+        yield lambda share: bar.update(share - bar.n)
 
 
-def bar(layout: str, shows: bool = True, **options: Any) -> tqdm[NoReturn]:
-    """A bar on stderr that disappears at the end; not shown if stderr is not a terminal."""
+def make_bar(layout: str, shows: bool = True, **options: Any) -> tqdm[NoReturn]:
+    """Makes a bar on stderr that disappears at the end. Only a terminal shows it."""
     from tqdm import tqdm
 
     return tqdm(

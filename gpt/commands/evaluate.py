@@ -17,33 +17,31 @@ from gpt.words import text_name
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(EvalConfig):
-    """What to score."""
-
     file: Annotated[
         str | None, argument("Text to score; - reads stdin.", "the validation split")
     ] = None
     data: Data = Path("data")
 
 
-def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) -> None:
+def command(options: EvalOptions, reading: DeviceOptions, output: DrawingOptions) -> None:
     """Measure how well a model predicts a text: nats and bits per character, perplexity.
 
-    Reads the text as training does, in windows one after the other; with --chars, each character
-    has at least half a window of context.
+    The model reads one window of the text after the other, as in training. With --chars, each
+    character has at least half a window of context.
     """
     from gpt.interface.evaluating import MOST_SCORED
 
     characters = MOST_SCORED
-    if asked.file is not None and os.path.isfile(asked.file):
-        characters = os.path.getsize(asked.file)
+    if options.file is not None and os.path.isfile(options.file):
+        characters = os.path.getsize(options.file)
     model, text = reading.open_on_device(characters=characters), None
-    if asked.file is not None:
-        text = console.read_text(asked.file, encoding=reading.encoding)
+    if options.file is not None:
+        text = console.read_text(options.file, encoding=reading.encoding)
     evaluation = model.eval(
         text,
-        chars=asked.chars,
+        chars=options.chars,
         unknown=reading.unknown,
-        name=text_name(asked.file or ""),
-        data=asked.data,
+        name=text_name(options.file or ""),
+        data=options.data,
     )
     output.write_result(evaluation, model.origin)

@@ -14,27 +14,25 @@ from gpt.config.fields import Options, option
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """Where to write the model."""
-
     path: Annotated[Path, argument("Folder to write.")]
     force: Annotated[bool, option("Replace the files of an earlier export; other files stay.")] = (
         False
     )
 
 
-def command(asked: ExportOptions, choice: CheckpointOptions, output: OutputOptions) -> None:
+def command(options: ExportOptions, choice: CheckpointOptions, output: OutputOptions) -> None:
     """Write a model for other programs: a folder that Hugging Face's transformers opens."""
     from gpt.exchange.to_transformers import export
     from gpt.words import printable
 
     model = choice.open()
-    exported = export(model, asked.path, force=asked.force)
+    exported = export(model, options.path, force=options.force)
     if exported.note:
         console.say(f"note: {exported.note}")
     if output.json:
         record = {"path": printable(exported.path), "architecture": exported.architecture}
         files = {"files": dict(exported.files), "note": exported.note}
         console.write_json(record | files | model.origin)
-    how = f"{exported.architecture} of transformers; README.md in it says how to open it"
+    how = f"{exported.architecture} of transformers; its README.md says how to open the folder"
     size = sum(exported.files.values()) / 1e6
     console.say(f"exported: {model.stored.title} to {exported.path}, {size:.2f} MB: {how}")

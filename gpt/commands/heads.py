@@ -22,40 +22,38 @@ Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsOptions(HeadsConfig):
-    """What to measure, and how much of it to show."""
-
     file: Annotated[
         str | None,
-        argument("Text to measure on; - reads stdin.", "validation split"),
+        argument("Text to measure the heads on; - reads stdin.", "validation split"),
     ] = None
-    all: Annotated[bool, option("Every measure, with its error.")] = False
+    all: Annotated[bool, option("Show every measure with its error.")] = False
     data: Data = Path("data")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsOutput(DrawingOptions):
-    """Where to write the table."""
-
     output: Annotated[Path | None, option("File: .txt, .json, .csv, .svg, .png or .pdf.")] = None
 
 
-def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) -> None:
+def command(options: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) -> None:
     """Show what every head looks at, and what the model loses without it.
 
     The heads are those of the GPT alone; counting has none.
     """
-    form: Form = output.form(get_args(Form))
-    model = reading.open_on_device(asked.windows).prove()
+    form: Form = output.output_format(get_args(Form))
+    model = reading.open_on_device(options.windows).check_probe()
     text: str | Ids
-    if asked.file is None:
-        text, name = model.default_text(asked.data)
+    if options.file is None:
+        text, name = model.default_text(options.data)
     else:
-        text = console.read_text(asked.file, encoding=reading.encoding)
-        text, name = model.known_text(text, reading.unknown), text_name(asked.file)
+        text = console.read_text(options.file, encoding=reading.encoding)
+        text, name = model.known_text(text, reading.unknown), text_name(options.file)
     with console.progress_bar("measuring") as done:
-        survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
+        survey = model.heads(
+            text, name=name, done=done, windows=options.windows, ablate=options.ablate
+        )
     if form in ("text", "json"):
-        replace(output, json=form == "json").write_result(survey, model.origin, asked.all)
+        replace(output, json=form == "json").write_result(survey, model.origin, options.all)
     elif form == "csv":
         console.write(survey.to_csv(), output.path)
     else:

@@ -15,12 +15,12 @@ from gpt.config.train import Checkpoints, Data
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(OutputOptions):
-    """The files of nanoGPT, and the run to make."""
-
     file: Annotated[Path, argument("nanoGPT's ckpt.pt.")]
     meta: Annotated[
         Path | None,
-        option("nanoGPT's meta.pkl, the characters.", "beside FILE, or in data/DATASET"),
+        option(
+            "nanoGPT's meta.pkl, which holds the characters.", "beside FILE, or in data/DATASET"
+        ),
     ] = None
     corpus: Annotated[
         Path | None,
@@ -33,36 +33,38 @@ class ImportOptions(OutputOptions):
     data: Data = Path("data")
 
 
-def command(asked: ImportOptions) -> None:
-    """Make a run of a character model that nanoGPT has trained.
+def command(options: ImportOptions) -> None:
+    """Turn a character model that nanoGPT has trained into a run.
 
-    Runs no code from its files.
+    gptx runs no code from nanoGPT's files.
     """
     from gpt.exchange.from_nanogpt import import_nanogpt  # imports torch
     from gpt.storage.overview import model_facts
 
     checkpoint = import_nanogpt(
-        asked.file,
-        asked.checkpoints,
-        meta=asked.meta,
-        corpus=asked.corpus,
-        run=asked.run,
-        data=asked.data,
+        options.file,
+        options.checkpoints,
+        meta=options.meta,
+        corpus=options.corpus,
+        run=options.run,
+        data=options.data,
     )
     manifest, run = checkpoint.manifest, checkpoint.path.parent
     sources = manifest.corpus.sources
-    if asked.json:
+    if options.json:
         record = {"run": run.name, "step": manifest.step, "imported": manifest.imported}
         corpus = {"corpus": sources, "val_characters": manifest.val_characters}
         console.write_json({**record, **corpus, "parameters": manifest.model.parameters()})
         return
-    is_usual = asked.checkpoints == Path("checkpoints")
-    where = "" if is_usual else f" --checkpoints {asked.checkpoints}"
-    facts = {
-        "imported": manifest.imported,
-        "model": model_facts(manifest.model),
-        "corpus": ", ".join(sources) or "not known; --corpus FILE names it, for eval and --novelty",
-        "saved": str(run),
-        "next": [f"gptx sample{where}", f"gptx attn{where}"],
-    }
-    console.print_facts(facts)
+    folder = options.checkpoints
+    where = "" if folder == Path("checkpoints") else f" --checkpoints {folder}"
+    console.print_facts(
+        {
+            "imported": manifest.imported,
+            "model": model_facts(manifest.model),
+            "corpus": ", ".join(sources)
+            or "not known; name it with --corpus FILE, as eval and --novelty need it",
+            "saved": str(run),
+            "next": [f"gptx sample{where}", f"gptx attn{where}"],
+        }
+    )

@@ -1,7 +1,7 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
-A typed line is added to the text, and the model continues it; a line that begins with a dash or a
-quotation mark begins a new line of the text; one that begins with / is a command.
+The program adds a typed line to the text, and the model continues the text. A typed line with /
+in front is a command. One with a dash or quotation mark in front starts a new line of the text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt.commands import console, explain_error, shared
+from gpt.commands import console, exit_code_and_message, shared
 from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
@@ -22,47 +22,47 @@ from gpt.config.model import seed_of
 from gpt.config.train import unescaped
 from gpt.errors import ConfigError, GptxError, raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
-from gpt.words import words_meet
+from gpt.words import needs_space_between
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
 
-#: Name of a setting -> its field. A turn has no number of samples.
+#: Name of a setting -> its field. There is no setting n, as a turn is one sample.
 SETTINGS = {flag_of(name).lstrip("-"): name for name in fields_of(SampleConfig) if name != "n"}
-DIALOGUE = "-–—―\"“”„«»‘‚'"  # a line that begins with one of these is set on its own
+DIALOGUE = "-–—―\"“”„«»‘‚'"  # a typed line that begins so starts a new line of the text
 #: What to type -> what it does.
 HELP = {
-    "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
-    "text": "adds the text, after a space if two words would meet, on a new line if it begins with "
-    "a dash or quotation mark, and the model continues; \\n begins a new line; // begins with /",
-    "+text": "as above, without the space or new line: continues the last word",
-    "/again": "another version of what the model wrote last",
-    "/undo": "takes back the last turn, yours and the model's",
+    "Enter": "the model continues the text; Ctrl-C stops it and keeps what it wrote",
+    "text": "adds what you type to the text, with a space between words, or on a new line if it "
+    "begins with a dash or quotation mark; then the model continues; \\n: a new line; //: a /",
+    "+text": "adds what you type without a space or new line, to continue the last word",
+    "/again": "the model writes its last turn again, in another way",
+    "/undo": "removes the last turn, your line and what the model wrote",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
-    "/save [FILE]": "adds it to a file: FILE, that of the last /save, or sample.txt",
-    "/novelty": "shows the longest passage of what the model wrote that it has copied",
-    "/stop [TEXT]": "ends every turn before this text; none: never",
-    "/length 100": f"changes a setting: {', '.join(SETTINGS)}; none removes a filter",
-    "/help": "shows this",
-    "/quit": "ends; so does Ctrl-D",
+    "/save [FILE]": "adds the text to FILE, or else to the file of the last /save, or sample.txt",
+    "/novelty": "shows the longest passage that the model has copied from its training text",
+    "/stop [TEXT]": "ends every turn of the model before TEXT; /stop none: no such text",
+    "/length 100": f"changes a setting: {', '.join(SETTINGS)}; /top-k none removes a filter",
+    "/help": "shows this list",
+    "/quit": "ends the program, as Ctrl-D does",
 }
 
 
 class Turn(NamedTuple):
-    """A turn that the user can undo or have written again."""
+    """A typed line and the model's answer, which the user can undo or have written again."""
 
     before: str  # the text before this turn
     start: str  # the text that the model continued
 
 
 @dataclass
-class Session:
+class WritingSession:
     """The text so far, the sampling settings, and the turns that can be undone.
 
-    drawn: the turns of the model since the seed was set; each has other random numbers. stopped:
-    the stop text that ended the last turn; Enter continues after it. data: the folder of the
-    corpora. file: where /save writes.
+    drawn: the number of turns that the model has written since the seed was set; it gives every
+    turn other random numbers. stopped: the stop text that ended the last turn; Enter continues
+    after this text. data: the folder of the encoded corpora. file: the file of /save.
     """
 
     model: TrainedGPT
@@ -77,10 +77,10 @@ class Session:
     stopped: str | None = None
 
     def __post_init__(self) -> None:
-        self.settings = replace(self.settings, n=1, seed=seed_of(self.settings))
+        self.settings = replace(self.settings, seed=seed_of(self.settings))
 
-    def take(self, line: str) -> bool:
-        """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
+    def handle_line(self, line: str) -> bool:
+        """Handles a typed line; returns whether the session goes on. An error changes nothing."""
         if not line.startswith("/") or line.startswith("//"):
             self._turn(line.removeprefix("/"))
             return True
@@ -93,27 +93,25 @@ class Session:
         return name != "quit"
 
     def _turn(self, typed: str) -> None:
-        """Adds a typed line; the model continues the text, which is shown while it is written."""
+        """Adds a typed line to the text, then shows the text while the model continues it."""
         typed = unescaped(typed)
-        known = self.model.known_text(typed.removeprefix("+"), self.unknown)
+        added = self.model.known_text(typed.removeprefix("+"), self.unknown)
         if not typed:
-            known = "" if self.settings.keep_stop else self.stopped or ""
+            added = "" if self.settings.keep_stop else self.stopped or ""
         elif typed[0] in DIALOGUE and self.text and self.text[-1] != "\n":
-            known = self._after("\n", known)
-        elif words_meet(self.text, known) and not typed.startswith("+"):
-            known = self._after(" ", known)
-        self.turns.append(Turn(self.text, self.text + known))
-        self.text += known
-        self._write(known)
+            added = self._after("\n", added)
+        elif needs_space_between(self.text, added) and not typed.startswith("+"):
+            added = self._after(" ", added)
+        self.turns.append(Turn(self.text, self.text + added))
+        self.text += added
+        self._write(added)
 
     def _after(self, character: str, text: str) -> str:
-        """The text after this character, if the model knows the character."""
+        """Puts the character before the text, if the model knows the character."""
         return text if self.model.vocabulary.unknown(character) else character + text
 
-    def _write(self, shown: str) -> SampleConfig:
-        """Continues from the last turn's start; shows `shown`, then what the model writes. Returns
-        the settings, with the seed that it used.
-        """
+    def _write(self, added: str) -> SampleConfig:
+        """Shows `added`, then what the model writes next. Returns the settings with their seed."""
         start = self.turns[-1].start
         settings = replace(self.settings, seed=(seed_of(self.settings) + self.drawn) % 2**63)
         self.drawn += 1
@@ -122,7 +120,7 @@ class Session:
         interrupted = list[str]()
 
         def pieces() -> Iterator[str]:
-            yield shown
+            yield added
             for (piece,) in samples:
                 self.text += piece
                 yield piece
@@ -130,7 +128,7 @@ class Session:
                     return
 
         with stop_on_signals(interrupted.append, "SIGINT"):
-            console.stream(pieces())
+            console.stream_text(pieces())
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
             console.say(f"stopped at {self.stopped!r}")
@@ -149,12 +147,12 @@ class Session:
             case "undo":
                 refuse_if(not self.turns, "there is nothing to take back")
                 self.text, self.stopped = self.turns.pop().before, None
-                console.stream(["\n".join(self.text.split("\n")[-3:])])
+                console.stream_text(["\n".join(self.text.split("\n")[-3:])])
             case "new":
                 self.turns.append(Turn(self.text, ""))
                 self.text, self.stopped = "", None
             case "show":
-                console.stream([self.text])
+                console.stream_text([self.text])
             case "save":
                 self._save(value.strip())
             case "novelty":
@@ -173,33 +171,33 @@ class Session:
                 self._set(name.replace("_", "-"), value)
 
     def _save(self, name: str) -> None:
-        """Adds the text to a file, after what is there. Raises ConfigError, StorageError."""
+        """Appends the text to a file. Raises ConfigError, StorageError."""
         from gpt.reading.writing import DIVIDER
 
         refuse_if(not self.text, "the text is empty; nothing was written")
         with storage_errors(f"write {name or self.file}"):
-            place = Path(os.path.expanduser(name or self.file)).resolve()
-            with place.open("a", encoding="utf-8", newline="") as file:
+            path = Path(os.path.expanduser(name or self.file)).resolve()
+            with path.open("a", encoding="utf-8", newline="") as file:
                 file.write((DIVIDER if file.tell() else "") + self.text)
-        self.file = place
-        console.say(f"{len(self.text):,} characters added to {place}")
+        self.file = path
+        console.say(f"{len(self.text):,} characters added to {path}")
 
     def _set(self, name: str, value: str) -> None:
-        """Changes a setting, if there is a value, and prints them all. Raises ConfigError for an
-        unknown name or a wrong value.
+        """Changes a setting, unless the value is empty, and prints all settings. Raises ConfigError
+        for an unknown name or a wrong value.
         """
         refuse_if(name not in (*SETTINGS, "stop"), "no such command; /help lists them")
-        read: Any = None if value.strip() == "none" else value
+        setting: Any = None if value.strip() == "none" else value
         if name == "stop" and value:
-            stops = () if read is None else (value,)
-            self.stops, self.stopped = shared.checked_stops(self.model, stops), None
+            stops = () if setting is None else (value,)
+            self.stops, self.stopped = shared.stops_for_model(self.model, stops), None
         elif value.strip():
             if name == "ban":
-                read = read and unescaped(value.strip())
+                setting = setting and unescaped(value.strip())
             else:
                 with suppress(ValueError, SyntaxError):
-                    read = ast.literal_eval(value.strip().capitalize())  # true is True
-            self.settings = replace(self.settings, **{SETTINGS[name]: read})
+                    setting = ast.literal_eval(value.strip().capitalize())  # true is True
+            self.settings = replace(self.settings, **{SETTINGS[name]: setting})
             if name == "seed":
                 self.settings = replace(self.settings, seed=seed_of(self.settings))
                 self.drawn = 0  # the next turn uses this seed
@@ -209,29 +207,29 @@ class Session:
         """The settings that have a value, in one line."""
         values = {name: getattr(self.settings, field) for name, field in SETTINGS.items()}
         values = {name: value for name, value in values.items() if value is not False}
-        set_ = [f"{name} {value}" for name, value in values.items() if value is not None]
-        return " · ".join([*set_, *(f"stop {stop!r}" for stop in self.stops)])
+        settings = [f"{name} {value}" for name, value in values.items() if value is not None]
+        return " · ".join([*settings, *(f"stop {stop!r}" for stop in self.stops)])
 
     def run(self) -> None:
-        """Reads lines from the terminal until the user ends the session; no error ends it."""
+        """Handles lines from the terminal until the user ends the session. No error ends it."""
         from prompt_toolkit import PromptSession
 
         terminal = PromptSession[str]()
         console.say(f"{self.model.stored.title} · {self.settings_text()}")
         console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
         if self.text:
-            console.stream([self.text])
+            console.stream_text([self.text])
         going = True
         while going:
             raise_first_interrupt()
             try:
-                going = self.take(terminal.prompt("> "))
+                going = self.handle_line(terminal.prompt("> "))
             except EOFError:
                 going = False
             except KeyboardInterrupt:
-                pass  # drops the line
-            except console.ReaderLeft:
+                pass  # Ctrl-C drops the typed line
+            except console.OutputClosed:
                 raise
             except Exception as error:  # an error that ended the session would lose the text
-                kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-                console.say_error(explain_error(error)[1] + kept)
+                advice = "" if isinstance(error, GptxError) else "; /save FILE saves the text"
+                console.say_error(exit_code_and_message(error)[1] + advice)

@@ -11,38 +11,36 @@ from gpt.commands.shared import (
     OutputOptions,
     ReadingOptions,
     TextOptions,
-    default_page,
+    default_page_path,
     open_in_browser,
 )
 from gpt.config.fields import option
 
-NAME = "live.html"
+DEFAULT_FILE = "live.html"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions(OutputOptions):
-    """Where to write the page, and whether to open it."""
-
     json: bool = False
-    output: Annotated[Path | None, option("A file; - is stdout.")] = Path(NAME)
+    output: Annotated[Path | None, option("A file; - is stdout.")] = Path(DEFAULT_FILE)
     open: Annotated[bool, option("Open the file in the browser.")] = False
 
 
 def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> None:
-    """Write the model into one HTML file: type in it, and every head follows.
+    """Write the model into an HTML page that shows what every head does as you type.
 
     The page shows the GPT alone, without counting.
     """
     from gpt.page.live import live_page
 
     path = page.path
-    if path == Path(NAME):
-        default_page(NAME, "--output")
+    if path == Path(DEFAULT_FILE):
+        default_page_path(DEFAULT_FILE, "--output")
     text, model = source.read(reading.encoding), reading.open()
     html = live_page(model, None if text is None else model.known_text(text, reading.unknown))
     console.write(html, page.path)
     if page.open and path:
         open_in_browser(path)
     elif path:
-        size = f"{len(html) / 1e6:.1f} MB"
-        console.say(f"page of {model.stored.title}: {path}, {size}; open it in a browser")
+        size = len(html) / 1e6
+        console.say(f"page of {model.stored.title}: {path}, {size:.1f} MB; open it in a browser")

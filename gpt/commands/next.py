@@ -12,16 +12,14 @@ from gpt.config.model import FilterOptions
 
 @dataclass(frozen=True, kw_only=True)
 class NextOptions(FilterOptions):
-    """What changes the distribution, and how much of it to show."""
-
     all: Annotated[bool, option("Show every character.")] = False
 
 
 def command(
-    source: TextOptions, asked: NextOptions, reading: DeviceOptions, output: DrawingOptions
+    source: TextOptions, options: NextOptions, reading: DeviceOptions, output: DrawingOptions
 ) -> None:
     """Show what the model expects next, and what temperature and filters change."""
     model = reading.open_on_device()
-    text = reading.text_for(model, source.read(reading.encoding))
-    character = model.next(text, **only_fields(FilterOptions, vars(asked)))
-    output.write_result(character, {"text": text, **model.origin}, asked.all)
+    text = reading.text_for_model(model, source.read(reading.encoding))
+    character = model.next(text, **only_fields(FilterOptions, vars(options)))
+    output.write_result(character, {"text": text, **model.origin}, options.all)

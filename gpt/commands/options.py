@@ -1,5 +1,5 @@
-"""Commands as functions whose parameters are option classes: each field is an option of Typer, and
-a name in --config files. Errors translate what other programs call our commands and options.
+"""Makes options for Typer and for --config files from the fields of option classes. Translates
+command lines of similar programs, such as nanoGPT, for error messages.
 
 Importing this imports neither numpy nor torch.
 """
@@ -42,19 +42,19 @@ PANELS: Mapping[type, str] = {
 }
 #: Options that an environment variable can set as well.
 ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
-#: Options in a --config file that another typed option replaces -> the other.
+#: Typed option -> the option in a --config file that it replaces.
 INSTEAD = {"steps": "minutes", "minutes": "steps"}
 SHORT = {"output": "-o", "interactive": "-i"}
-GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # click's names of the places where users set options
+USER_SOURCES = ("COMMANDLINE", "ENVIRONMENT")  # click's names of where users set options
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
-#: Our command -> theirs.
+#: gptx's command -> its names in other programs.
 THEIR_COMMANDS = {
     "train": "finetune fit train_from_file",
     "sample": "generate complete",
     "attn": "visualize",
     "eval": "evaluate perplexity",
 }
-#: Our option -> theirs. "-": gptx needs none.
+#: gptx's option -> its names in other programs. "-": names of options that gptx does not need.
 THEIR_OPTIONS = {
     "batch_size": "n_batch",
     "block_size": "seq_length context_length max_length",
@@ -77,16 +77,16 @@ THEIR_OPTIONS = {
     "-": "always_save_checkpoint backend decay_lr dtype eval_iters gradient_accumulation_steps "
     "init_from log_interval lr_decay_iters print_every wandb_log wandb_project",
 }
-#: --lr=1, --n 3, and -temperature 1, as in Torch.
+#: An option, and its value if it has one: --lr=1, --n 3, or -temperature 1 as in Lua Torch.
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]+|--n)(?:=(.*))?", re.DOTALL)
 _SWITCH = re.compile(r"0|1|true|false", re.IGNORECASE)
 _VALUE = re.compile(r"(?!--).*", re.DOTALL)
 
 
-def show_all(context: typer.Context, asked: bool) -> None:
-    """--help-all: prints the help with all options, and ends the command."""
-    context.meta[HELP_ALL] = asked
-    show_help(context, None, asked)
+def show_all_options(context: typer.Context, value: bool) -> None:
+    """The callback of --help-all: if `value` is true, prints all options and ends the command."""
+    context.meta[HELP_ALL] = value
+    show_help(context, None, value)
 
 
 ConfigFile = Annotated[
@@ -94,25 +94,27 @@ ConfigFile = Annotated[
 ]
 HelpAll = Annotated[
     bool,
-    typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option."),
+    typer.Option("--help-all", is_eager=True, callback=show_all_options, help="Show every option."),
 ]
 
 
 def argument(help: str, shown: str = "") -> Meta:
-    """The note on a field that is an argument; its value has no name on the command line."""
+    """Makes a field an argument, which has no flag. shown: the default that the help shows."""
     return Meta(description=help, extra={"argument": True, "shown": shown})
 
 
 def make_callback(command: Callable[..., None]) -> Callable[..., None]:
-    """The function that Typer calls for a command: it makes an object of each option class. For a
-    command that completes the options of classes itself, a parameter of the type
-    `Annotated[dict[str, Any], ModelConfig, TrainConfig]` gets those that the user has given.
+    """Makes the function that Typer calls for a command. It makes an object of every option
+    class, and calls the command with these objects.
+
+    A command may set defaults itself. Its parameter then has a type such as `Annotated[dict[str,
+    Any], ModelConfig, TrainConfig]`, and gets the options of these classes that the user has set.
     """
     hints = get_type_hints(command, include_extras=True)
     del hints["return"]
     owners = classes_of_options(command)
     options = {name: options_of(kind)[name] for name, kind in owners.items()}
-    completes = any(get_origin(hint) is Annotated for hint in hints.values())
+    sets_defaults = any(get_origin(hint) is Annotated for hint in hints.values())
 
     def call(
         context: typer.Context, config: Path | None, help_all: bool = False, **values: Any
@@ -120,28 +122,28 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
         typed = {
             name: options[name].checked(value)
             for name, value in values.items()
-            if (source := context.get_parameter_source(name)) and source.name in GIVEN
+            if (source := context.get_parameter_source(name)) and source.name in USER_SOURCES
         }
-        asked = read_config(config, options) if config else {}
+        set_options = read_config(config, options) if config else {}
         for name in typed:
-            asked.pop(INSTEAD.get(name, name), None)
-        asked |= typed
+            set_options.pop(INSTEAD.get(name, name), None)
+        set_options |= typed
         arguments: dict[str, Any] = {}
         for name, hint in hints.items():
             if get_origin(hint) is Annotated:
                 kinds = get_args(hint)[1:]
-                arguments[name] = {n: v for n, v in asked.items() if owners[n] in kinds}
+                arguments[name] = {n: v for n, v in set_options.items() if owners[n] in kinds}
             else:
-                arguments[name] = hint(**only_fields(hint, asked))
-        with console.printed_notes():
+                arguments[name] = hint(**only_fields(hint, set_options))
+        with console.print_logged_notes():
             command(**arguments)
 
     parameters = [
         inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
-        *(parameter(options[name], kind) for name, kind in owners.items()),
+        *(typer_parameter(options[name], kind) for name, kind in owners.items()),
         inspect.Parameter("config", KEYWORD_ONLY, annotation=ConfigFile, default=None),
     ]
-    if completes:
+    if sets_defaults:
         parameters.append(
             inspect.Parameter("help_all", KEYWORD_ONLY, annotation=HelpAll, default=False)
         )
@@ -153,7 +155,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def classes_of_options(command: Callable[..., None]) -> dict[str, type]:
-    """Name of each option of a command -> its class. Those of base classes come last."""
+    """Option -> its class, for all options of a command. The options of base classes come last."""
     owners = dict[str, type]()
     for parameter, hint in get_type_hints(command, include_extras=True).items():
         kinds = get_args(hint)[1:] if get_origin(hint) is Annotated else (hint,)
@@ -163,8 +165,8 @@ def classes_of_options(command: Callable[..., None]) -> dict[str, type]:
     return owners
 
 
-def parameter(field: Field, kind: type) -> inspect.Parameter:
-    """A field of an option class as a parameter for Typer."""
+def typer_parameter(field: Field, kind: type) -> inspect.Parameter:
+    """Makes a parameter for Typer from a field of an option class."""
     several = field.type == tuple[str, ...]
     default = None if several else field.default
     shown = str(DEFAULTS[field.name]) if field.name in DEFAULTS else field.shown
@@ -193,10 +195,10 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
 
 
 def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
-    """Option -> value from a --config file.
+    """Reads a --config file: option -> value.
 
-    Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer.
-    Raises ConfigError for any other name and for a value that the option does not accept.
+    The file names options as --help does, without the dashes in front: n_layer or n-layer for
+    --n-layer. Raises ConfigError for an unknown name and for a value that the option refuses.
     """
     where = f"--config {path}"
     try:
@@ -207,8 +209,8 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     for spelling, value in stored.items():
         name = spelling.replace("-", "_")
         if name not in options:
-            meant = suggest(name, options)
-            raise ConfigError(f"{where}: there is no option {short_repr(spelling)}{meant}")
+            advice = suggest(name, options)
+            raise ConfigError(f"{where}: there is no option {short_repr(spelling)}{advice}")
         if options[name].type is str and type(value) is int:
             value = str(value)  # the number of a step, a layer or a head
         try:
@@ -218,9 +220,9 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
     return values
 
 
-def translated(words: Sequence[str]) -> str | None:
-    """A command line of nanoGPT, char-rnn, textgenrnn, gpt-2-simple and others as gptx writes it,
-    to be copied; None if it has none of their names, or names that are unknown.
+def translate_command_line(words: Sequence[str]) -> str | None:
+    """Translates a command line of nanoGPT, char-rnn, textgenrnn, gpt-2-simple or a similar program
+    into one of gptx. None if no name in it is another program's, or if a name is unknown.
     """
     first, *left = words or [""]
     theirs = first.replace("-", "_")
@@ -240,11 +242,14 @@ def translated(words: Sequence[str]) -> str | None:
             ours.append(word)
             continue
         if name not in classes:
-            meant = [ours for ours, names in THEIR_OPTIONS.items() if name in names.split()]
-            known = [ours for ours in meant if ours in classes or ours == "-"]
-            if not known:
+            names = (
+                ours
+                for ours, theirs in THEIR_OPTIONS.items()
+                if name in theirs.split() and (ours in classes or ours == "-")
+            )
+            name = next(names, "")
+            if not name:
                 return None
-            name = known[0]
         flag, value = flag_of(name), option[2]
         field = fields_of(classes[name])[name] if name in classes else None
         is_switch = field is None or field.type is bool

@@ -1,5 +1,4 @@
-"""Options that several commands have, as classes: which checkpoint, which text, on which device,
-and how to write the result.
+"""The option classes that several commands share: checkpoint, text, device and output.
 
 Importing this imports neither numpy nor torch.
 """
@@ -18,7 +17,7 @@ from gpt.commands.options import argument
 from gpt.config.fields import Options, option
 from gpt.config.model import OnUnknown
 from gpt.config.train import ESCAPES, Checkpoints, OnDevice, unescaped
-from gpt.devices import check_device, lists_gpu
+from gpt.devices import driver_lists_gpu
 from gpt.errors import ConfigError, NumericsError
 
 if TYPE_CHECKING:
@@ -28,30 +27,28 @@ if TYPE_CHECKING:
 
 Form = TypeVar("Form", bound=str)
 
-TORCH_PAYS = 10**10  # parameters × characters; for more, importing torch for a GPU is worthwhile
-OURS = b"gptx</title>"  # in the first bytes of a page that gptx wrote
-UTF_8 = ("utf-8", "utf8", "cp65001")  # names of stdout's encoding
-ON_SCREEN = Path("-")  # the name that -o has for stdout
+TORCH_PAYS = 10**10  # parameters × characters, above which a GPU is worth importing torch
+PAGE_MARK = b"gptx</title>"  # in the first bytes of a page that gptx wrote
+UTF_8 = ("utf-8", "utf8", "cp65001")  # names that stdout's encoding may have
+STDOUT = Path("-")  # the value of -o for stdout
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """A text, or a file with it."""
-
     text: Annotated[
         str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "from validation")
     ] = None
     file: Annotated[Path | None, option("File with the text.")] = None
 
     def read(self, encoding: str) -> str | None:
-        """The text, if there is one. encoding: of a file. Raises ConfigError, TextError."""
-        return one_text({"TEXT": self.text, "--file": self.file}, encoding)
+        """The text, or None without one. encoding: the file's. Raises ConfigError, TextError."""
+        return read_one_text({"TEXT": self.text, "--file": self.file}, encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """How to write a result: as text, or in the format of a file. Only the fields with a help text
-    are options; a subclass gives others one.
+    """How to write a result, and to which file. Only a field with a help text is an option. A
+    subclass can give a help text to any of the fields.
     """
 
     json: Annotated[bool, option("JSON on stdout.")] = False
@@ -61,12 +58,12 @@ class OutputOptions(Options):
 
     @property
     def path(self) -> Path | None:
-        """The file to write; None: stdout."""
-        return None if self.output == ON_SCREEN else self.output
+        """The file to write; None for stdout."""
+        return None if self.output == STDOUT else self.output
 
-    def form(self, forms: Sequence[Form]) -> Form | Literal["json"]:
-        """json with --json, else the format for the ending of --output; text without an ending.
-        Raises ConfigError for an ending that is none of these formats.
+    def output_format(self, forms: Sequence[Form]) -> Form | Literal["json"]:
+        """The format of the output: "json" with --json, else that of the ending of --output, and
+        "text" without an ending. Raises ConfigError for an unknown ending.
         """
         if self.json:
             return "json"
@@ -77,20 +74,20 @@ class OutputOptions(Options):
         return endings[ending or ".txt"]
 
     def screen(self, all: bool = False) -> Screen:
-        """A screen as wide as the terminal, in ASCII if that needs it; a file has no such limits.
-        all: for the long form of a result.
+        """A screen as wide as the terminal, with the signs that the terminal's encoding has. A file
+        has no such limits. all: shows the long form of a result.
         """
         from gpt.show.terminal import Screen
 
         signs = self.ascii or not (self.path or str(sys.stdout.encoding).lower() in UTF_8)
-        width = None if self.path else console.width(sys.stdout)
+        width = None if self.path else console.terminal_width(sys.stdout)
         color = "never" if self.path and self.color == "auto" else self.color
         return Screen(width, signs, color, all)
 
     def write_result(
         self, result: Result, origin: Mapping[str, Any] | None = None, all: bool = False
     ) -> None:
-        """Draws a result; with --json, writes it as a line, with where it comes from."""
+        """Writes a drawing of a result or, with --json, one line with the result and its origin."""
         if self.json:
             from gpt.show.result import to_json
 
@@ -104,16 +101,12 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions(OutputOptions):
-    """How to draw what a model does: in ASCII or not, and in which colours."""
-
-    ascii: Annotated[bool, option("Labels and signs in ASCII.")] = False
+    ascii: Annotated[bool, option("Draw labels and signs in ASCII.")] = False
     color: Annotated[Literal["auto", "always", "never"], option("Colours.")] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions(Options):
-    """Which saved checkpoint to open."""
-
     run: Annotated[
         str | None,
         option("A run's name, or the path of a run or a model file.", "the pinned one, or newest"),
@@ -122,8 +115,8 @@ class CheckpointOptions(Options):
     checkpoints: Checkpoints = Path("checkpoints")
 
     def open(self) -> TrainedGPT:
-        """The checkpoint; prints which run it is if several could be meant. Raises CheckpointError,
-        ConfigError.
+        """Opens the checkpoint. If there are several runs and --run names none, prints the name of
+        the run. Raises CheckpointError, ConfigError.
         """
         from gpt.interface.trained import find_model
         from gpt.storage.run import all_runs, pinned_run
@@ -137,7 +130,7 @@ class CheckpointOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions(CheckpointOptions):
-    """Which checkpoint reads a text, and how."""
+    """The checkpoint that reads a text, and how it reads the text."""
 
     unknown: OnUnknown = "fold"
     encoding: Annotated[
@@ -145,60 +138,59 @@ class ReadingOptions(CheckpointOptions):
         option("Encoding of a file that is not UTF-8 and has no byte order mark, such as cp1252."),
     ] = "utf-8"
 
-    def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
-        """The text as the model reads it. If there is no text, the validation split's first line,
-        which a note quotes. truncate: keep only its end. Raises TextError for an unknown character.
+    def text_for_model(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
+        """The text or, without one, an example that a note quotes, in characters that the model
+        knows. truncate: keeps only the last block_size characters. Raises TextError.
         """
-        model.prove()  # before any note
+        model.check_probe()  # an error comes before any note
         text = model.text_or_example(text, name="TEXT")
         return model.known_text(text, self.unknown, truncate)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(ReadingOptions):
-    """Which checkpoint reads a text, how, and what computes."""
+    """The checkpoint that reads a text, and the device that computes."""
 
     device: OnDevice = "auto"
 
     def open_on_device(self, windows: int = 1, characters: int = 0) -> TrainedGPT:
-        """The checkpoint on the device of --device. "auto": what computes this many windows, or
-        characters, soonest; a line says why it is not the GPU, or that it is.
+        """Opens the checkpoint on the device of --device. "auto" is the fastest device for so many
+        windows, or characters. If there is a GPU, a line says whether it computes.
         """
-        model, device = self.open(), str(self.device)
-        if device != "auto":
-            return model.on(device)
+        model = self.open()
+        if self.device != "auto":
+            return model.on(self.device)
         characters = characters or windows * model.config.block_size
         if model.config.parameters() * characters < TORCH_PAYS:
-            if lists_gpu():
-                why = "numpy is done before torch would be imported; --device cuda uses the GPU"
+            if driver_lists_gpu():
+                why = "for so little work, faster than the GPU; --device cuda uses the GPU"
                 console.say(f"device: cpu ({why})")
-            return model.on("cpu")
-        from gpt.interface.trained import try_torch
-
-        device = check_device("auto", try_torch)
-        if device != "cpu":
-            console.say(f"device: {device} (--device cpu computes with numpy)")
-        return model.on(device)
+            return model
+        model = model.on("auto")
+        if model.device != "cpu":
+            console.say(f"device: {model.device} (--device cpu computes with numpy)")
+        return model
 
 
 def note_on_counting(model: TrainedGPT) -> None:
-    """Prints, if the model counts, that the output is about the GPT alone."""
+    """Prints that the output shows the GPT alone, if the model also uses counting."""
     if model.config.counting:
         console.say("note: this is the GPT alone; sample, next and eval also use counting")
 
 
-def default_page(name: str, option: str) -> Path:
-    """The page that a command writes if -o does not name a file. Raises ConfigError if a file with
-    this name exists that gptx did not write.
+def default_page_path(name: str, option: str) -> Path:
+    """The path of the page that a command writes without -o. Raises ConfigError if another program
+    wrote the file at this path.
     """
     path = Path(name)
-    if os.path.lexists(path) and not (os.path.isfile(path) and OURS in path.read_bytes()[:4096]):
-        raise ConfigError(f"{option}: {path} is not a page of gptx; name another file with -o")
+    is_page = os.path.isfile(path) and PAGE_MARK in path.read_bytes()[:4096]
+    message = f"{option}: {path} is not a page of gptx; name another file with -o"
+    refuse_if(os.path.lexists(path) and not is_page, message)
     return path
 
 
 def open_in_browser(path: Path) -> None:
-    """Opens a page that was written, and prints its name on stderr."""
+    """Opens a page in the browser, and prints its path on stderr."""
     import webbrowser
 
     is_open = webbrowser.open(path.resolve().as_uri())
@@ -206,22 +198,22 @@ def open_in_browser(path: Path) -> None:
 
 
 def refuse_if(wrong: bool, message: str) -> None:
-    """Raises ConfigError with the message if the condition is true."""
+    """Raises ConfigError with this message if `wrong` is true."""
     if wrong:
         raise ConfigError(message)
 
 
-def require_passed(checks: Iterable[Check]) -> None:
-    """Raises NumericsError if one of the checks has failed."""
+def require_passed_checks(checks: Iterable[Check]) -> None:
+    """Raises NumericsError if a check has failed."""
     if names := ", ".join(sorted({check.name for check in checks if not check.passed})):
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
-def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | None:
-    """The text of the only option that has a value, read from a file or stdin if needed; of a typed
-    one, the escapes are resolved.
+def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | None:
+    """Reads the text of the only option that has a value: a Path names a file, "-" is standard
+    input, and another value is the text itself, in which escapes such as \\n are resolved.
 
-    texts: option -> its value. encoding: of a file. Raises ConfigError, TextError.
+    texts: option -> its value. encoding: that of the file. Raises ConfigError, TextError.
     """
     sources = {name: value for name, value in texts.items() if value is not None}
     refuse_if(len(sources) > 1, f"{' and '.join(sources)}: give the text once")
@@ -233,7 +225,7 @@ def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | Non
     return None if source is None else unescaped(source)
 
 
-def checked_stops(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
-    """The stop texts as the model writes them. Raises ConfigError, TextError."""
+def stops_for_model(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
+    """The stop texts in the model's characters, escapes resolved. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
     return tuple(model.known_text(unescaped(stop)) for stop in stops)

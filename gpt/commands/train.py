@@ -17,13 +17,13 @@ from gpt.config.fields import Options, option
 from gpt.devices import let_threads_sleep
 
 if TYPE_CHECKING:
-    from gpt.interface.training import Start
+    from gpt.interface.training import PlannedTraining
     from gpt.training.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
-    """What to train on, and whether to begin, continue or only plan a run."""
+    """The texts to train on, and whether to begin, continue or only plan a run."""
 
     corpus: Annotated[
         tuple[str, ...],
@@ -44,12 +44,13 @@ class TrainOptions(Options):
 def command(
     action: TrainOptions,
     run: RunConfig,
-    asked: Annotated[dict[str, Any], ModelConfig, TrainConfig],
+    overrides: Annotated[dict[str, Any], ModelConfig, TrainConfig],
     output: OutputOptions,
 ) -> None:
     """Train a model on a text; keep its best checkpoint and the two newest.
 
-    Defaults are those of --preset default on a CPU; "fitted": chosen to suit corpus and time.
+    The defaults are those of --preset default on a CPU. "fitted": gptx computes the
+    value from the corpus and the time.
     """
     let_threads_sleep()
     from gpt.corpus.sources import Texts
@@ -65,42 +66,44 @@ def command(
             keeps = "a resumed run keeps its own weights; leave out --init-from or --resume"
             refuse_if(run.init_from is not None, f"--init-from: {keeps}")
             stored = find_run(run.checkpoints, run.run)
-            preparing = resume_run(stored, run, asked, texts, bar)
+            preparing = resume_run(stored, run, overrides, texts, bar)
         else:
-            preparing = begin_run(run, asked, texts, bar, dry=action.dry_run)
-        with preparing as start:
+            preparing = begin_run(run, overrides, texts, bar, dry=action.dry_run)
+        with preparing as training:
             if ranks.is_first():
-                _show_plan(start, action, output.json)
+                _show_plan(training, action, output.json)
             if not action.dry_run:
-                run_training(start.make_trainer(), output.json)
+                run_training(training.make_trainer(), output.json)
 
 
-def _show_plan(start: Start, action: TrainOptions, as_json: bool) -> None:
-    """Shows the plan; with --dry-run and --json, also writes it."""
+def _show_plan(training: PlannedTraining, action: TrainOptions, as_json: bool) -> None:
+    """Prints the plan on stderr. With --dry-run and --json, also writes it to stdout."""
     from gpt.training.card import plan_card, plan_record, whole_card
 
     if action.resume:
-        console.say(f"resuming {start.run.name} at step {start.plan.manifest.step:,}")
-    facts = whole_card(start.plan) if action.all else plan_card(start.plan)
+        console.say(f"resuming {training.run.name} at step {training.plan.manifest.step:,}")
+    facts = whole_card(training.plan) if action.all else plan_card(training.plan)
     console.print_facts(facts)
-    if start.plan.manifest.progress >= 1:
+    if training.plan.manifest.progress >= 1:
         console.say("this run is finished; train it longer with --minutes M")
     if action.dry_run and as_json:
-        console.write_json(plan_record(start.plan))
+        console.write_json(plan_record(training.plan))
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
-    """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
-    code. A second Ctrl-C ends it at once, with a line that says what is saved.
+    """Trains to the end; the first rank prints the progress. A signal sets the exit code. A second
+    Ctrl-C ends the training at once, and a line says up to which step the run is saved.
     """
     from gpt.interface.training import BAR_FORMAT, train_to_end
     from gpt.storage.overview import outcome_record
     from gpt.training import ranks
     from gpt.training.card import EventLines, end_card
 
-    run, width = trainer.run, console.width(sys.stderr) or console.WIDE
+    run, width = trainer.run, console.terminal_width(sys.stderr) or console.WIDE
     lines = EventLines(trainer, width) if ranks.is_first() else None
-    bar = console.bar(BAR_FORMAT, total=1.0, initial=trainer.manifest.progress, shows=bool(lines))
+    bar = console.make_bar(
+        BAR_FORMAT, total=1.0, initial=trainer.manifest.progress, shows=bool(lines)
+    )
     try:
         stopped = train_to_end(trainer, bar, "SIGINT", "SIGTERM", "SIGHUP", lines=lines)
     except KeyboardInterrupt:

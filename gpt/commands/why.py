@@ -10,7 +10,7 @@ from gpt.commands.shared import (
     ReadingOptions,
     TextOptions,
     note_on_counting,
-    require_passed,
+    require_passed_checks,
 )
 from gpt.config import WhyConfig
 from gpt.config.fields import only_fields, option
@@ -18,22 +18,20 @@ from gpt.config.fields import only_fields, option
 
 @dataclass(frozen=True, kw_only=True)
 class WhyOptions(WhyConfig):
-    """What to explain, and how much of it to show."""
-
     all: Annotated[bool, option("Show every part, and every check.")] = False
 
 
 def command(
-    source: TextOptions, asked: WhyOptions, reading: ReadingOptions, output: DrawingOptions
+    source: TextOptions, options: WhyOptions, reading: ReadingOptions, output: DrawingOptions
 ) -> None:
-    """Show what each part of the model adds to the next character's logit: the exact sum.
+    """Show how much each part of the model adds to the next character's logit.
 
-    The parts are those of the GPT alone, without counting.
+    The parts are those of the GPT alone, without counting. They sum exactly to its logit.
     """
     text, model = source.read(reading.encoding), reading.open()
-    known = reading.text_for(model, text, asked.truncate)
-    why = model.why(known, unknown=reading.unknown, **only_fields(WhyConfig, vars(asked)))
-    output.write_result(why, {"text": known, **model.origin}, asked.all)
+    known = reading.text_for_model(model, text, options.truncate)
+    why = model.why(known, unknown=reading.unknown, **only_fields(WhyConfig, vars(options)))
+    output.write_result(why, {"text": known, **model.origin}, options.all)
     if not output.json:
         note_on_counting(model)
-    require_passed(why.checks)
+    require_passed_checks(why.checks)

@@ -47,7 +47,7 @@ from gpt.corpus.formats import (
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.vocabulary import code_points, unix_lines
-from gpt.words import counted, first_few, printable
+from gpt.words import first_few, pluralize, printable
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
@@ -244,7 +244,7 @@ def _folder(folder: Path) -> list[Source]:
     sources = [Source(path, printable(path)) for path in paths]
     if others:
         names = sorted(printable(path.relative_to(folder)) for path in others)
-        unread = f"{counted(len(others), 'file')} not read, not {patterns}"
+        unread = f"{pluralize(len(others), 'file')} not read, not {patterns}"
         note = f"{printable(folder)}: {unread}: {first_few(names, MOST_NAMED, ', ')}{advice}"
         sources[0] = replace(sources[0], note=note)
     return sources

@@ -1,1 +1,1 @@
-"""The counting expert: what the n-grams of the training text say about the next character."""
+"""The counting expert: predicts the next character from counts of the training text's n-grams."""

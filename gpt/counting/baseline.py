@@ -1,13 +1,18 @@
-"""What a training counts: the expert, with the gate that mixes it with the GPT, and the baseline,
-the loss of counting n-grams on the validation text, which a trained model has to beat.
+"""Counts n-grams for a training: for the counting expert, its gate, and the baseline.
 
-The GPT trains on its own loss, as if it were alone. If a gate learned at the same time, it would
-ignore the GPT, as counting is better at first, and the GPT would get no gradient.
+The expert predicts characters from counts, and the gate mixes its predictions with the GPT's
+(mixture.py). The baseline is the loss of counting alone on the validation text, which a trained
+model has to beat.
 
-n-grams predict counted text far too well, and so does a GPT a text that it has read several times.
-So the gate is fitted to pieces of the training split that neither has learned (HeldOut). Text just
-before and after a piece is similar, too, so the counts for the fit also leave out a margin around
-each piece. The counts used later to predict include everything.
+The GPT trains on its own loss, as if it were alone, and the gate is fitted afterwards. A gate that
+learned together with the GPT would ignore the GPT, because counting predicts better at first. Then
+the GPT would get no gradient.
+
+Counting predicts the counted text far too well, and a GPT predicts the text that it trains on too
+well. So the gate is fitted to held-out pieces of the training split (HeldOut), whose characters are
+never the GPT's targets. Text next to a piece is similar to it, so the counts for the fit also leave
+out a margin around every piece. The counts with which the saved model predicts include the whole
+split.
 """
 
 from __future__ import annotations
@@ -32,44 +37,47 @@ from gpt.counting.mixture import (
     Mixture,
     estimate_discounts,
     fit_gate,
-    slices,
+    row_slices,
 )
 from gpt.counting.tables import (
     MOST_CHARACTERS,
     Level,
     Numbers,
     Trie,
-    count,
     count_levels,
-    find,
+    count_ngrams,
+    find_grams,
     first_grams,
-    join,
-    keep,
+    join_levels,
+    keep_levels,
     release_memory,
 )
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
 ORDERS = 8
-MOST_VAL = 1_000_000  # characters to score
+MOST_VAL = 1_000_000  # characters of the validation text on which the baseline is measured
 
-PIECES = 8  # evenly spread, so that the fit does not depend on one place in the text
+PIECES = 8  # spread evenly, so that the fit does not depend on one place in the text
 MOST = 2**14  # characters in all pieces together
-SHARE = 1 / 20  # of the text, at most
-MARGIN = 1 / 100  # of the text, before and after each piece
-MOST_NUMBERS = 2**22  # probabilities of each expert that are kept for the fit
+SHARE = 1 / 20  # largest share of the text in all pieces together
+MARGIN = 1 / 100  # share of the text that the counts leave out before and after each piece
+MOST_NUMBERS = 2**22  # most probabilities of each expert that are stored for the fit
 
-#: (B,) starts of windows and their length -> (B · length, V) the GPT's logits after each character.
+#: (B,) starts of windows, their length -> (B · length, V) logits of the GPT after each character.
 Predict = Callable[[npt.NDArray[np.int64], int], Logits]
-WINDOWS = 16  # windows that the GPT computes together
-#: Factors on the fitted weights of the GPT and of counting. The GPT learns the text around the
-#: held-out pieces, which the counts leave out; so on these pieces it is better than on new text.
+WINDOWS = 16  # windows in one forward pass of the GPT
+#: Factors by which the fitted weights of the GPT and of counting are multiplied. The GPT trains on
+#: the margins around the held-out pieces, so it predicts the pieces better than it predicts new
+#: text.
 FACTORS: Array = np.array([[0.9], [1.0]])
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Pieces of `length` characters in the middle of each `period`; the first begins at `start`."""
+    """The held-out pieces of a training split. The characters from `start` to `end` are divided
+    into PIECES periods. In the middle of every period is a piece of `length` characters.
+    """
 
     start: int
     period: int
@@ -77,8 +85,8 @@ class HeldOut:
     end: int
 
     @staticmethod
-    def of(characters: int, vocab_size: int) -> HeldOut:
-        """The held-out pieces in the counted end of a training split of this length."""
+    def of_split(characters: int, vocab_size: int) -> HeldOut:
+        """Places the pieces in the counted end of a training split of `characters`."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
@@ -86,7 +94,7 @@ class HeldOut:
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
-        """Where the pieces begin; empty if the text is too short for them."""
+        """(PIECES,) where the pieces begin; empty if the text is too short for pieces."""
         return self._first + self.period * np.arange(PIECES if self.length else 0)
 
     @property
@@ -95,16 +103,17 @@ class HeldOut:
 
     @property
     def share(self) -> float:
-        """The share of the split that is held out."""
+        """The share of the split's characters that are held out."""
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+        """Returns whether every place in the split is in a piece, in the shape of `places`."""
         after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
 
-    def apart(self, ids: Ids) -> Ids:
-        """The counted part of the split without the pieces and their margins."""
+    def without_pieces(self, ids: Ids) -> Ids:
+        """Returns the counted part of the split without the pieces and their margins."""
         counted = np.asarray(ids[self.start : self.end])
         margin = int(MARGIN * len(counted))
         away = np.ones(len(counted), np.bool_)
@@ -115,19 +124,21 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Experts:
-    """The counting experts of a training. whole: of all text. held: (T, V) log-probabilities of the
-    T held-out characters, in float32, by an expert that has not counted them.
+    """The counting of a training. whole: the expert that has counted the whole training split.
+
+    held: (T, V) log-probabilities at the T held-out characters, in float32, from another expert,
+    which has not counted these.
     """
 
     whole: Expert
     held: npt.NDArray[np.float32]
 
 
-def count_ahead(
+def start_counting(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> Future[tuple[Baseline, Experts | None]]:
-    """Begins to count in a thread, while torch is imported: numpy sorts without the interpreter's
-    lock. orders: of the experts; 0: no experts.
+    """Starts `count_splits` in a thread, to count while torch is imported. numpy sorts without
+    holding the interpreter's lock.
     """
     thread = ThreadPoolExecutor(1, "counting")
     counts = thread.submit(count_splits, train, val, vocab_size, orders)
@@ -138,50 +149,52 @@ def count_ahead(
 def count_splits(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> tuple[Baseline, Experts | None]:
-    """The baseline and the experts, whose n-grams are counted once."""
-    if not orders:
-        return count_baseline(train, val, vocab_size), None
+    """Computes the baseline and the experts, and counts the n-grams of both only once.
+    orders: of the experts; for 0, there are none (None).
+    """
     kept: list[Level] = []
-    levels = keep(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
+    levels = keep_levels(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
     baseline = count_baseline(train, val, vocab_size, levels)
-    for _ in levels:  # those of more orders than the baseline has
+    for _ in levels:  # `keep_levels` still has to keep the orders above ORDERS
         pass
-    return baseline, count_experts(train, vocab_size, orders, join(kept))
+    return baseline, count_experts(train, vocab_size, orders, join_levels(kept)) if orders else None
 
 
 def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None = None) -> Experts:
-    """The experts of a training split. whole: its n-grams, if they are already counted."""
-    held = HeldOut.of(len(train), vocab_size)
-    apart = Expert(count(held.apart(train), vocab_size, orders), vocab_size)
+    """Makes the experts of a training split. whole: its n-grams, if they are already counted."""
+    held = HeldOut.of_split(len(train), vocab_size)
+    apart = Expert(count_ngrams(held.without_pieces(train), vocab_size, orders), vocab_size)
     histories = apart.trie.histories_at(train, held.starts, held.length)
     logs = np.empty((held.length * PIECES, vocab_size), np.float32)
-    for part in slices(*logs.shape):
+    for part in row_slices(*logs.shape):
         logs[part] = np.log(apart.predict(histories[:, part]))
     del apart, histories
-    return Experts(Expert(whole or count(train, vocab_size, orders), vocab_size), logs)
+    return Experts(Expert(whole or count_ngrams(train, vocab_size, orders), vocab_size), logs)
 
 
 def count_baseline(
     train: Ids, val: Ids, vocab_size: int, levels: Iterable[Level] | None = None
 ) -> Baseline:
-    """Mean nats per character of `val`, whose first one is only context, under n-grams of `train`,
-    for the orders 1 … ORDERS. levels: those of `train`; None: count them now.
+    """Measures the loss of counting: mean nats per character of `val`, for the orders 1 … ORDERS.
 
-    For a long text, only the last MOST_CHARACTERS of `train` are counted, and the first MOST_VAL of
-    `val` scored. The scored text also chooses the best order, which makes the baseline a little too
-    strong, never too weak.
+    The n-grams are those of `train`. levels: their counts; if None, they are counted here. The
+    first character of `val` is not predicted. Only the last MOST_CHARACTERS of `train` are counted,
+    and only the first MOST_VAL of `val` are predicted.
+    The best of the orders is chosen by `val` itself. So the baseline is a little too strong, never
+    too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
-    if levels is None:
-        levels = count_levels(train, vocab_size, ORDERS)
+    levels = levels or count_levels(train, vocab_size, ORDERS)
     probabilities = kneser_ney(islice(levels, ORDERS), train, val, vocab_size)
     losses = tuple(max(0.0, float(-np.log(order).mean())) for order in probabilities)
     return Baseline(losses, counted=len(train), scored=len(val) - 1)
 
 
 def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -> Iterator[Array]:
-    """(len(val) − 1,) for each of the orders 1, 2, … of `train`: the probability of each character
-    after the first one of `val`, the continuation of `train` (the formula is in mixture.py).
+    """Yields for the orders 1, 2, … the (len(val) − 1,) probabilities of the characters of `val`
+    after its first, by modified Kneser–Ney (the formula is in mixture.py).
+
+    levels: the n-grams of `train`, which `val` continues.
     """
     text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score
@@ -189,21 +202,22 @@ def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -
     lower = np.full(len(text), 1.0 / vocab_size)
     for level in levels:
         starts = first_grams(level.children)
-        grams = find(starts, level.symbols, histories, text).astype(np.int32)
+        grams = find_grams(starts, level.symbols, histories, text).astype(np.int32)
         yield _interpolated(starts, level.often, histories, grams, lower)[first:]
         lower = _interpolated(starts, level.counts, histories, grams, lower)
         histories[0], histories[1:] = -1, grams[:-1]
-        del level, starts, grams  # frees them while the next order is counted
+        del level, starts, grams  # frees memory before the next order is counted
 
 
 def _interpolated(
     starts: Numbers, counts: Numbers, histories: Numbers, grams: Numbers, lower: Array
 ) -> Array:
-    """(T,) histories, n-grams (−1 = none), lower order's probabilities -> (T,) probabilities."""
+    """(T,) histories, n-grams (−1: none), chances by the lower order -> (T,) probabilities."""
     if not len(counts):  # the text is shorter than the order
         return lower
     discounts = estimate_discounts(counts)
-    total, left = np.zeros(len(starts), np.int32), np.zeros(len(starts))  # last item: history −1
+    # The last item of these arrays belongs to the history −1.
+    total, left = np.zeros(len(starts), np.int32), np.zeros(len(starts))
     for node in range(0, len(starts) - 1, AT_ONCE):
         ends = starts[node : node + AT_ONCE + 1]
         followed = np.flatnonzero(np.diff(ends))  # the histories that have n-grams
@@ -219,32 +233,38 @@ def _interpolated(
 
 
 class Counting:
-    """The counting of a training. Counts the (n,) ids of the training split, unless experts are
-    given. held: the text that the gate is fitted to; None for a model without counting.
+    """The counting of a training: the experts, and the gate that `mixture` fits to the GPT.
+
+    ids: (n,) of the training split. experts: its experts; if None, they are counted here.
+    held: the text to which the gate is fitted, or None for a model without counting.
     """
 
     def __init__(self, ids: Ids, config: ModelConfig, experts: Experts | None = None) -> None:
         self.ids, self.config = ids, config
         size, orders = config.vocab_size, config.counting
-        self.held = HeldOut.of(len(ids), size) if orders else None
+        self.held = HeldOut.of_split(len(ids), size) if orders else None
         if orders and experts is None:
             experts = count_experts(ids, size, orders)
         self.experts = experts
-        self._latest: tuple[int, Mixture] | None = None  # with its step
+        self._latest: tuple[int, Mixture] | None = None  # the step and its mixture
 
     @property
     def note(self) -> str:
-        """A note if MOST_GRAMS allows fewer orders than asked; else ""."""
-        asked = self.config.counting
-        if self.experts is None or self.experts.whole.trie.orders == min(asked, len(self.ids)):
+        """A note if MOST_GRAMS allows fewer orders than the option `counting` says, or ""."""
+        option = self.config.counting
+        if self.experts is None or self.experts.whole.trie.orders == min(option, len(self.ids)):
             return ""
         orders = self.experts.whole.trie.orders
-        return f"counts n-grams up to {orders}, not {asked}: this text has too many different ones"
+        return (
+            f"counts n-grams of up to {orders} characters, not {option}, because this text has too "
+            "many different ones"
+        )
 
     def mixture(self, step: int, predict: Predict) -> Mixture | None:
-        """The expert with the gate that best predicts the held-out text together with the model at
-        this step; None without counting. At step 0, and if the model's logits are not finite, the
-        gate lets counting predict alone.
+        """Returns the expert with a gate fitted to the held-out text, or None without counting.
+
+        predict: computes the logits of the GPT at this step. At step 0, and if the GPT's logits are
+        not finite, the gate lets counting predict alone.
         """
         release_memory()
         if self.experts is None or self.held is None:
@@ -258,13 +278,14 @@ class Counting:
         return self._latest[1]
 
     def _fitted(self, held: HeldOut, counting: Logits, predict: Predict) -> Array:
-        """The gate after a pass of the GPT over the held-out text, in windows of block_size; the
-        character before each is context. counting: see Experts.held.
+        """Fits the gate to the predictions of the GPT and of counting (Experts.held). The GPT reads
+        the held-out text in windows of block_size. The character before a window is its first
+        context.
         """
         if not held.length:  # the text is too short to hold anything out
             return PRIOR_MEAN * FACTORS
         length = min(self.config.block_size, held.length)
-        read = held.length - held.length % length  # of each piece
+        read = held.length - held.length % length  # characters of each piece that the GPT reads
         starts = (held.starts[:, None] + np.arange(0, read, length)).ravel()
         counting = counting.reshape(PIECES, held.length, -1)[:, :read].reshape(PIECES * read, -1)
         gpt = np.empty(counting.shape, np.float32)

@@ -1,13 +1,14 @@
-"""The counting expert, and the gate that mixes its predictions with a GPT's.
+"""Predicts the next character by counting, and mixes these predictions with a GPT's by a gate.
 
-The expert is interpolated modified Kneser–Ney over the trie (Chen & Goodman 1999):
-P_n(w | h) = (c(hw) − D(c(hw)) + Σ_v D(c(hv)) · P_{n−1}(w | h')) / Σ_v c(hv), where h' is h without
-its first character; P_{n−1}(w | h') alone if nothing followed h; P_0 is uniform over the
-vocabulary. All in float64: a distribution sums to 1 within 1e-12.
+The counting expert is interpolated modified Kneser–Ney (Chen & Goodman 1999):
+P_n(w | h) = (c(hw) − D(c(hw)) + Σ_v D(c(hv)) · P_{n−1}(w | h')) / Σ_v c(hv).
+Here h is a history (the characters before w), h' is h without its first character, c counts n-grams
+and D are discounts. If nothing followed h in the text, P_n(w | h) is P_{n−1}(w | h'). P_0 is
+uniform over the vocabulary. The probabilities are float64, and sum to 1 within 1e-12.
 
-Both together are a product of experts: ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The
-gate gives a and b, linear functions of features that do not depend on w. This is a log-linear
-model, so fitting the gate is a convex problem, which Newton's method solves.
+The mixture is a product of experts: ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The gate
+computes a and b as linear functions of features that do not depend on w. So the mixture is a
+log-linear model, and fitting the gate is a convex problem, which Newton's method solves.
 Tensor names: T positions, N orders, V vocab_size, F features.
 """
 
@@ -32,34 +33,34 @@ from gpt.vocabulary import Ids
 Array = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.floating[Any]]
 
-AT_ONCE = 2**16  # probabilities that are computed together
-FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts of counts give none
-MOST_KEPT = 2**21  # probabilities to cache while sampling: 16 MB
+AT_ONCE = 2**16  # probabilities computed at once
+FALLBACK = (0.5, 1.0, 1.5)  # discounts if the text is too short to estimate them
+MOST_CACHED = 2**21  # most probabilities that CachedExpert stores: 16 MB
 
-#: What the gate sees. entropy: of counting's prediction, in nats; agreement: the mean of the GPT's
-#: log-probabilities, weighted by counting's probabilities, in nats.
+#: The inputs of the gate. entropy: that of counting's prediction, in nats. agreement: the mean, in
+#: nats, of the GPT's log-probabilities, weighted by counting's probabilities.
 FEATURES = ("1", "entropy", "agreement")
-MOST_WEIGHT = 4.0
-#: A gate with the weights a = 0 and b = 1 everywhere: counting alone.
+MOST_WEIGHT = 4.0  # largest a and b
+#: A gate that lets counting predict alone: a = 0 and b = 1 everywhere.
 COUNTING_ALONE = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-#: Prior of the gate: a normal distribution with these means, so that a fit to a few hundred
-#: characters stays near them. The means give half of each expert, whatever the features.
+#: The gate's prior is a normal distribution with these means and the standard deviation DEVIATION.
+#: So a fit to few characters stays near a = b = 0.5.
 PRIOR_MEAN: Array = np.array([[0.5, 0.0, 0.0]] * 2)
 DEVIATION = 0.1
 ROUNDS = 30  # most Newton steps
-ENOUGH = 1e-10  # stop if the next step would gain less, in nats
+ENOUGH = 1e-10  # the fit ends if a step gains less, in nats per character
 
 
-def slices(characters: int, vocab_size: int) -> Iterator[slice]:
-    """How many characters' probabilities are computed together."""
+def row_slices(characters: int, vocab_size: int) -> Iterator[slice]:
+    """Divides `characters` positions into slices of about AT_ONCE probabilities."""
     rows = max(1, AT_ONCE // vocab_size)
     return (slice(first, first + rows) for first in range(0, characters, rows))
 
 
 def estimate_discounts(counts: Numbers) -> Array:
-    """(4,) the discounts of counts of 0, 1, 2, and 3 or more, by the counts of all n-grams of an
-    order (Chen & Goodman 1999); FALLBACK if one of the counts 1, 2, 3 and 4 does not occur, or if a
-    discount is not above 0.
+    """Counts of all n-grams of an order -> (4,) discounts for the counts 0, 1, 2, and 3 or more.
+    The estimates are those of Chen & Goodman 1999. They are replaced by FALLBACK if one of the
+    counts 1, 2, 3 and 4 does not occur, or if an estimate is not above 0.
     """
     n1, n2, n3, n4 = (int(np.count_nonzero(counts == n)) for n in (1, 2, 3, 4))
     discounts = FALLBACK
@@ -72,7 +73,7 @@ def estimate_discounts(counts: Numbers) -> Array:
 
 
 class Expert:
-    """Predicts the next character by counting."""
+    """Predicts the next character from the counts of n-grams in a trie."""
 
     def __init__(self, trie: Trie, vocab_size: int) -> None:
         self.trie, self.vocab_size = trie, vocab_size
@@ -80,9 +81,9 @@ class Expert:
         self.discounts = np.stack([estimate_discounts(counts) for counts in orders])  # (N, 4)
 
     def predict(self, histories: Numbers) -> Array:
-        """(N, T) histories -> (T, V) the probabilities of the next characters."""
+        """(N, T) histories -> (T, V) probabilities of the next characters."""
         chances = np.empty((histories.shape[1], self.vocab_size))
-        for part in slices(*chances.shape):
+        for part in row_slices(*chances.shape):
             chances[part] = self._predict(histories[:, part])
         return chances
 
@@ -90,16 +91,16 @@ class Expert:
         orders, T = histories.shape
         first = self.trie.starts[histories].ravel()  # (N · T,)
         kinds = self.trie.starts[histories + 1].ravel() - first
-        # All n-grams of all histories, one after the other; `pair` holds their order and position.
+        # `grams` are the n-grams of all histories. `pair` is order · T + position of each of them.
         pair = np.repeat(np.arange(orders * T), kinds)
         grams = np.arange(len(pair)) + (first - np.cumsum(kinds) + kinds)[pair]
         counts = self.trie.counts[grams]
         taken = self.discounts[pair // T, np.minimum(counts, 3)]
         total = np.bincount(pair, counts, orders * T)
         divisor = np.maximum(total, 1)
-        left = np.bincount(pair, taken, orders * T) / divisor  # the share of the lower order
+        left = np.bincount(pair, taken, orders * T) / divisor  # the weight of the lower order
         left[total == 0] = 1.0
-        below = np.ones((orders + 1, T))  # and what all higher orders leave of it
+        below = np.ones((orders + 1, T))  # the products of these weights over the higher orders
         np.cumprod(left.reshape(orders, T)[::-1], axis=0, out=below[1:])
         shares = (counts - taken) * (below[-2::-1].ravel() / divisor)[pair]
         cells = pair % T * self.vocab_size + self.trie.symbols[grams]
@@ -109,13 +110,13 @@ class Expert:
 
 
 class CachedExpert:
-    """Predicts as Expert does, one character after the other, and keeps the distributions, as short
-    histories return all the time. The nodes of a text are its last 0, 1, 2 … characters as
-    histories, up to the longest counted one.
+    """Predicts as Expert does, for a text that grows by one character at a time. It caches
+    probabilities, because short histories occur again and again. The nodes of a text are its
+    histories of 0, 1, 2 … characters in the trie, as far as the trie has them.
     """
 
     def __init__(self, expert: Expert) -> None:
-        def items(array: Numbers) -> memoryview:  # Python reads its items faster
+        def items(array: Numbers) -> memoryview:  # faster than an array for single items
             return memoryview(np.require(array, requirements="A"))  # type: ignore[arg-type]
 
         trie = expert.trie
@@ -123,27 +124,27 @@ class CachedExpert:
         self._symbols, self._counts = items(trie.symbols), items(trie.counts)
         self._starts = items(trie.starts)
         self._uniform = np.full(expert.vocab_size, 1 / expert.vocab_size)
-        self._kept: dict[int, Array] = {}
+        self._cached: dict[int, Array] = {}
 
     def predict(self, nodes: Sequence[int]) -> Array:
-        """(V,) the probability of each next character."""
+        """The nodes of a text -> (V,) probabilities of the next character."""
         order = len(nodes)
-        while order and nodes[order - 1] not in self._kept:
+        while order and nodes[order - 1] not in self._cached:
             order -= 1
-        chances = self._kept[nodes[order - 1]] if order else self._uniform
+        chances = self._cached[nodes[order - 1]] if order else self._uniform
         for node, discounts in zip(nodes[order:], self._discounts[order:], strict=False):
             chances = self._after(node, discounts, chances)
-            if len(self._kept) * len(chances) >= MOST_KEPT:
-                self._kept.clear()
-            self._kept[node] = chances
+            if len(self._cached) * len(chances) >= MOST_CACHED:
+                self._cached.clear()
+            self._cached[node] = chances
         return chances
 
     def _after(self, node: int, discounts: Sequence[float], lower: Array) -> Array:
-        """(V,) the probabilities of the order below -> (V,) those after this history."""
+        """(V,) probabilities by the order below -> (V,) probabilities after this history."""
         part = slice(self._starts[node], self._starts[node + 1])
         counts = self._counts[part].tolist()
         total = sum(counts)
-        if not total:  # the counted text starts or ends here
+        if not total:  # nothing follows this history
             return lower
         taken = [discounts[count if count < 3 else 3] for count in counts]
         chances = lower * (sum(taken) / total)
@@ -159,7 +160,7 @@ class CachedExpert:
             first, end = self._starts[node], self._starts[node + 1]
             place = bisect_left(self._symbols, symbol, first, end)
             if place == end or self._symbols[place] != symbol:
-                break  # no longer n-gram contains what the text does not contain
+                break  # longer n-grams contain this one, so the trie does not have them either
             after.append(place + 1)
         return after
 
@@ -173,9 +174,7 @@ def log_softmax(logits: Logits) -> Array:
 
 
 def gate_features(gpt: Logits, counting: Array, chances: Array) -> Array:
-    """(T, V) logits of the GPT, log-probabilities and probabilities of counting -> (T, F)
-    FEATURES.
-    """
+    """(T, V) logits of the GPT, logarithms and probabilities of counting -> (T, F) features."""
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
     features = np.ones((len(gpt), len(FEATURES)))
@@ -185,11 +184,11 @@ def gate_features(gpt: Logits, counting: Array, chances: Array) -> Array:
 
 
 def fit_gate(gpt: Logits, counting: Logits, ids: Ids) -> Array:
-    """(T, V) logits of the GPT, (T, V) log-probabilities of counting, and the (T,) ids that follow
-    -> (2, F) the most likely gate, given these and the prior.
+    """Fits the gate: (T, V) logits of the GPT, (T, V) log-probabilities of counting, (T,) next ids
+    -> (2, F), the gate with the largest posterior probability.
     """
     features = np.empty((len(ids), PRIOR_MEAN.shape[1]))
-    for part in slices(*gpt.shape):
+    for part in row_slices(*gpt.shape):
         logs = counting[part].astype(np.float64)
         features[part] = gate_features(gpt[part], logs, np.exp(logs))
     precision, gate, step, best = DEVIATION**-2, PRIOR_MEAN, np.zeros_like(PRIOR_MEAN), np.inf
@@ -214,12 +213,10 @@ def fit_gate(gpt: Logits, counting: Logits, ids: Ids) -> Array:
 def _derivatives(
     gate: Array, gpt: Logits, counting: Logits, features: Array, ids: Ids
 ) -> tuple[float, Array, Array]:
-    """The summed loss in nats, and its first and second derivatives with respect to the gate, (2F,)
-    and (2F, 2F).
-    """
+    """Returns the summed loss in nats, and its (2F,) and (2F, 2F) derivatives by the gate."""
     size = gate.size
     loss, gradient, curvature = 0.0, np.zeros(size), np.zeros((size, size))
-    for part in slices(*gpt.shape):
+    for part in row_slices(*gpt.shape):
         seen, rows = features[part], np.arange(len(ids[part]))
         experts = np.stack([gpt[part], counting[part]])  # (2, T, V)
         a, b = gate @ seen.T
@@ -240,8 +237,8 @@ def _derivatives(
 
 @dataclass(frozen=True)
 class MixedPrediction:
-    """Predictions of T characters: (T, V) log-probabilities of the GPT, of counting and of both;
-    (2, T) the gate's weights of the first two.
+    """Predictions of T characters. gpt, counting, both: (T, V) log-probabilities by the GPT, by
+    counting and by their mixture. weights: (2, T) the gate's a and b.
     """
 
     gpt: Array
@@ -252,34 +249,34 @@ class MixedPrediction:
 
 @dataclass(frozen=True)
 class Mixture:
-    """The counting expert of a checkpoint, and the gate that mixes it with the GPT. gate: (2, F); a
-    and b of a position are its features times the two rows.
+    """A checkpoint's counting expert, and the gate that mixes it with the GPT. gate: (2, F). Its
+    rows, multiplied by the features of a position, are a and b.
     """
 
     expert: Expert
     gate: Array
 
     def predict(self, logits: Logits, histories: Numbers) -> MixedPrediction:
-        """(T, V) logits of the GPT and (N, T) histories -> both alone and together."""
+        """(T, V) logits of the GPT, (N, T) histories -> predictions of both and the mixture."""
         chances = self.expert.predict(histories)
-        scores, weights = self.mixed(logits, chances)
+        scores, weights = self.mix(logits, chances)
         return MixedPrediction(log_softmax(logits), np.log(chances), log_softmax(scores), weights)
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
-        """As `predict` -> (T, V) the logits of both together."""
-        return self.mixed(logits, self.expert.predict(histories))[0]
+        """(T, V) logits of the GPT, (N, T) histories -> (T, V) logits of the mixture."""
+        return self.mix(logits, self.expert.predict(histories))[0]
 
     def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
-        """As `predict` -> (T,) losses of both together in nats, for the (T,) ids that follow."""
+        """(T, V) logits of the GPT, (N, T) histories, (T,) next ids -> (T,) losses in nats."""
         losses = np.empty(len(ids))
-        for part in slices(*logits.shape):
+        for part in row_slices(*logits.shape):
             both = log_softmax(self.scores(logits[part], histories[:, part]))
             losses[part] = -both[np.arange(len(both)), ids[part]]
         return losses
 
-    def mixed(self, logits: Logits, chances: Array) -> tuple[Array, Array]:
-        """(T, V) logits of the GPT, (T, V) probabilities by counting -> (T, V) the logits of both
-        together, (2, T) the weights a and b.
+    def mix(self, logits: Logits, chances: Array) -> tuple[Array, Array]:
+        """(T, V) logits of the GPT, (T, V) probabilities by counting -> (T, V) logits of the
+        mixture, and (2, T) weights a and b.
         """
         counting: Array = np.log(chances)
         features = gate_features(logits, counting, chances)
@@ -288,13 +285,13 @@ class Mixture:
         scores += weights[1, :, None] * counting
         return scores, weights
 
-    def packed(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that a model file stores (model_file.COUNTING)."""
-        return {**self.expert.trie.packed(), "gate": self.gate}
+    def stored_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns the arrays that a model file stores (model_file.COUNTING)."""
+        return {**self.expert.trie.stored_arrays(), "gate": self.gate}
 
 
 def load_mixture(stored: StoredModel) -> Mixture | None:
-    """The mixture in a model file; None without counting. Raises CheckpointError."""
+    """Returns the mixture of a model file, or None without counting. Raises CheckpointError."""
     if stored.counting is None:
         return None
     size, gate = len(stored.vocabulary), stored.counting["gate"]
@@ -307,11 +304,10 @@ def load_mixture(stored: StoredModel) -> Mixture | None:
     return Mixture(Expert(trie, size), gate)
 
 
-class Streams:
-    """B texts to continue."""
+class CountingStreams:
+    """B texts that grow from the same (n,) prompt ids, and the mixture's predictions for them."""
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int) -> None:
-        """All texts begin with the same (n,) prompt ids."""
         self._mixture, self._expert = mixture, CachedExpert(mixture.expert)
         nodes = [0]
         for symbol in prompt[1 - mixture.expert.trie.orders :].tolist():
@@ -319,9 +315,9 @@ class Streams:
         self._nodes = [nodes] * count  # of each text
 
     def scores(self, logits: Logits) -> Array:
-        """(B, V) logits of the GPT -> (B, V) logits of the prediction."""
+        """(B, V) logits of the GPT -> (B, V) logits of the mixture."""
         chances = np.array([self._expert.predict(nodes) for nodes in self._nodes])
-        return self._mixture.mixed(logits, chances)[0]
+        return self._mixture.mix(logits, chances)[0]
 
     def append(self, ids: Ids) -> None:
         texts = zip(self._nodes, ids.tolist(), strict=True)
@@ -330,14 +326,16 @@ class Streams:
 
 def counting_streams(
     mixture: Mixture | None, ids: Ids, only: Only | None = None, texts: int = 1
-) -> Streams | None:
-    """The counting streams of `texts` texts after (n,) ids; None if the GPT predicts alone. Raises
-    ConfigError if `only` asks for counting and the model has none.
+) -> CountingStreams | None:
+    """Returns streams of `texts` texts that begin with (n,) ids, or None if the GPT predicts alone.
+
+    only: "gpt" or "counting", which then predicts alone. Raises ConfigError for "counting" if the
+    model has no counting.
     """
-    known = mixture is not None or only != "counting"
-    require(known, "only", "this model was trained without counting")
+    possible = mixture is not None or only != "counting"
+    require(possible, "only", "this model was trained without counting")
     if mixture is None or only == "gpt":
         return None
     if only == "counting":
         mixture = replace(mixture, gate=COUNTING_ALONE)
-    return Streams(mixture, ids, texts)
+    return CountingStreams(mixture, ids, texts)

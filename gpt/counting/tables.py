@@ -1,7 +1,9 @@
-"""Which n-grams a text has, and how often: one trie, breadth first.
+"""Counts the n-grams of a text, and stores them in a trie.
 
-Its nodes are histories: node 0 is the empty one, and node 1 + g is n-gram number g, seen as the
-history of longer n-grams. Counting sorts the text once for each order.
+The n-grams of order n have n characters. The history of an n-gram is the n-gram without its last
+character. The nodes of the trie are histories, in breadth-first order: node 0 is the empty history,
+and node 1 + g is the n-gram number g, as the history of longer n-grams. Counting sorts the text
+once for every order.
 """
 
 from __future__ import annotations
@@ -17,21 +19,21 @@ import numpy.typing as npt
 
 from gpt.vocabulary import Ids
 
-MOST_CHARACTERS = 2**21  # characters to count
-MOST_GRAMS = 2**22  # n-grams in a trie: about 20 MB of file
+MOST_CHARACTERS = 2**21  # most characters that are counted
+MOST_GRAMS = 2**22  # most n-grams in a trie, which take about 20 MB in a file
 
-AT_ONCE = 2**18  # numbers computed together; more take memory and save no time
+AT_ONCE = 2**18  # numbers computed at once; more would take memory and save no time
 
 Numbers = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class Level:
-    """The distinct n-grams of one order, sorted by history, then by last character.
+    """The G distinct n-grams of one order, sorted by history, then by last character.
 
-    symbols: (G,) the last character of each n-gram. often: (G,) how often it occurs. counts: (G,)
-    how many distinct characters precede it; at the last order, how often it occurs. children: (H,)
-    the number of n-grams with each history, which is an n-gram of the order below.
+    symbols: (G,) their last characters. often: (G,) how often they occur. counts: (G,) how many
+    distinct characters precede them, or `often` at the last order. children: (H,) the number of
+    n-grams with each of the H histories, which are the n-grams of the order below.
     """
 
     symbols: Numbers
@@ -42,12 +44,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Trie:
-    """The n-grams of the orders 1 … N, in this order.
+    """The n-grams of the orders 1 … N, numbered in this order.
 
-    symbols: (G,) the last character of each n-gram. counts: (G,) see Level. starts: (H + 2,): the
-    n-grams with history h have the numbers starts[h] to starts[h + 1] − 1. The last history stands
-    for all that the text does not have: nothing follows it. ends: (N + 1,): ends[k] n-grams have
-    the orders 1 to k.
+    symbols: (G,) their last characters. counts: (G,) as in Level. starts: (H + 2,): the n-grams
+    with history h have the numbers starts[h] to starts[h + 1] − 1. History H stands for all
+    histories that the text does not have, which have no n-grams. ends: (N + 1,): ends[k] is the
+    number of n-grams of the orders 1 to k.
     """
 
     symbols: Numbers
@@ -60,8 +62,8 @@ class Trie:
         return len(self.ends) - 1
 
     def histories_at(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """(n,) ids and (B,) starts -> (N, B · length) the histories of 0 to N − 1 characters before
-        each of the `length` characters from each start on.
+        """(n,) ids, (B,) starts -> (N, B · length) nodes of histories. They are the histories of 0
+        to N − 1 characters before each of the `length` characters from every start on.
         """
         before = self.orders - 1
         places = np.asarray(starts)[:, None] + np.arange(-before, length - 1)
@@ -72,13 +74,13 @@ class Trie:
         histories = np.full(shape, unseen, np.int64)
         histories[0] = 0
         for order in range(1, self.orders):
-            grams = find(self.starts, self.symbols, histories[order - 1, :, :-1], symbols)
+            grams = find_grams(self.starts, self.symbols, histories[order - 1, :, :-1], symbols)
             histories[order, :, 1:] = np.where(grams < 0, unseen, grams + 1)
         return histories[:, :, before:].reshape(self.orders, -1)
 
-    def packed(self) -> dict[str, Numbers]:
-        """The trie as three arrays of the smallest types: symbols, counts, and the number of
-        n-grams that each history of less than N characters has.
+    def stored_arrays(self) -> dict[str, Numbers]:
+        """Returns three arrays for a file: symbols, counts, and every history's number of n-grams.
+        Their types are the smallest that can hold the numbers.
         """
         children = np.diff(self.starts[:-1])
         arrays = {"symbols": self.symbols, "counts": self.counts, "children": children}
@@ -86,8 +88,8 @@ class Trie:
 
 
 def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
-    """The trie from these three arrays, with at most `orders` orders. Raises ValueError if their
-    sizes do not match, or for a character that the vocabulary does not have.
+    """Makes a trie of at most `orders` orders from the arrays of `Trie.stored_arrays`. Raises
+    ValueError if the arrays' sizes do not match, or for an id outside the vocabulary.
     """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
     starts, ends = first_grams(children), [0]
@@ -100,32 +102,32 @@ def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> 
     return Trie(symbols, counts, starts, ends)
 
 
-def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
-    """The n-grams of (n,) ids up to `orders` characters, counted as modified Kneser–Ney needs them
-    (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text, and fewer orders if
-    all of them together have more than MOST_GRAMS n-grams.
+def count_ngrams(ids: Ids, vocab_size: int, orders: int) -> Trie:
+    """Counts the n-grams of (n,) ids up to `orders` characters, for modified Kneser–Ney. Counts
+    only the last MOST_CHARACTERS of a longer text, and fewer orders if all orders together have
+    more than MOST_GRAMS n-grams. The counts are those of Chen & Goodman 1999.
     """
     kept: list[Level] = []
-    for order, _ in enumerate(keep(count_levels(ids, vocab_size, orders), kept, orders), 1):
+    for order, _ in enumerate(keep_levels(count_levels(ids, vocab_size, orders), kept, orders), 1):
         if len(kept) < order:
             break
-    return join(kept)
+    return join_levels(kept)
 
 
-def keep(levels: Iterable[Level], kept: list[Level], orders: int) -> Iterator[Level]:
-    """Yields the levels of the orders 1, 2, …, and appends to `kept` those that `count` joins."""
+def keep_levels(levels: Iterable[Level], kept: list[Level], orders: int) -> Iterator[Level]:
+    """Yields all levels, and appends them to `kept` up to `orders`, if MOST_GRAMS allows it."""
     grams = 0
     for order, level in enumerate(levels, 1):
         grams += len(level.symbols)
         if order <= orders and (order == 1 or grams <= MOST_GRAMS):
-            if kept:  # frees the memory of `often`, which only the last one needs
+            if kept:  # frees the memory of `often`, which only the last level needs
                 kept[-1] = replace(kept[-1], often=kept[-1].counts)
             kept.append(level)
         yield level
 
 
-def join(levels: Sequence[Level]) -> Trie:
-    """The trie of the levels that have n-grams; the last one has numbers of occurrences."""
+def join_levels(levels: Sequence[Level]) -> Trie:
+    """Joins levels to a trie. The counts of the last level are how often its n-grams occur."""
     levels = [level for level in levels if len(level.symbols)]
     counts = [level.counts for level in levels]
     counts[-1] = levels[-1].often
@@ -138,7 +140,7 @@ def join(levels: Sequence[Level]) -> Trie:
 
 
 def first_grams(children: Numbers) -> npt.NDArray[np.int32]:
-    """(H,) numbers of n-grams with each history -> (H + 2,) Trie.starts."""
+    """(H,) numbers of n-grams of the histories -> (H + 2,) Trie.starts."""
     starts = np.zeros(len(children) + 2, np.int32)
     np.cumsum(children, dtype=np.int32, out=starts[1:-1])
     starts[-1] = starts[-2]
@@ -146,18 +148,18 @@ def first_grams(children: Numbers) -> npt.NDArray[np.int32]:
 
 
 def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
-    """Counts like `count`, whatever the number of n-grams, and yields one order at a time."""
+    """Counts one order after another, however many n-grams there are, and yields its level."""
     text = np.asarray(ids[-MOST_CHARACTERS:])
-    ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before each place
+    ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before every place
     histories = 1
     previous: Level | None = None
     for start in range(orders):  # the first characters of the text have no full history
         release_memory()
         level, after, first = _sort(ends, text, start, vocab_size, histories)
         if previous is not None:
-            # Each distinct n-gram adds one character before the n-gram that is shorter by one.
+            # The first character of an n-gram is a distinct predecessor of its other characters.
             preceding = _tally(ends[1:][first], histories)
-            ends = first = text[:0]  # frees them
+            ends = first = text[:0]  # frees the arrays
             yield replace(previous, counts=preceding)
         histories, previous, ends = len(level.symbols), level, after
     if previous is not None:
@@ -167,12 +169,13 @@ def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
 def _sort(
     ends: Numbers, text: Ids, start: int, vocab_size: int, histories: int
 ) -> tuple[Level, Numbers, Numbers]:
-    """Sorts the n-grams of the next order, in place, to save memory. ends: (characters + 1,) the
-    number of the history before each place. Returns the n-grams that end at `start` or later;
-    (characters + 1,) the number of the n-gram before each place; (G,) the first place where each
-    n-gram ends.
+    """Counts the n-grams of the next order by sorting, in place to save memory.
+
+    ends: (characters + 1,) the number of the history before every place. Returns the level of the
+    n-grams that end at `start` or later, (characters + 1,) the number of the n-gram before every
+    place, and (G,) the first place where an n-gram ends.
     """
-    # History, character and place in one number of at most 63 bits: sorting it sorts all three.
+    # One number of at most 63 bits holds history, character and place, in the order of sorting.
     bits, size = np.uint64(max(1, (len(text) - 1).bit_length())), np.uint64(vocab_size)
     packed = ends[start:-1].astype(np.uint64)
     packed *= size
@@ -206,17 +209,19 @@ def _sort(
 
 
 def release_memory() -> None:
-    """Returns memory of freed arrays to the system: glibc keeps it for later arrays, for all
-    threads together more than counting needs.
+    """Returns the memory of freed arrays to the system. glibc keeps such memory for later arrays.
+    Over all threads, that is more than counting needs.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim:
         trim(0)
 
 
-def find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-    """(…, T) histories and (…, T) next characters -> (…, T) indices of the n-grams; −1 = none, also
-    for the history −1. A binary search in all histories at the same time.
+def find_grams(
+    starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids
+) -> npt.NDArray[np.int64]:
+    """(…, T) histories and (…, T) next characters -> (…, T) numbers of the n-grams, −1 for none.
+    The history −1 has no n-grams. One binary search runs for all histories at the same time.
     """
     if not len(symbols):
         return np.full(histories.shape, -1)
@@ -230,7 +235,7 @@ def find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt
 
 
 def _tally(numbers: Numbers, size: int) -> Numbers:
-    """(size,) how often 0 … size − 1 occur, in the smallest type."""
+    """Counts how often 0 … size − 1 occur -> (size,), in the smallest type."""
     often = np.zeros(size, np.int32)
     for first in range(0, len(numbers), AT_ONCE):
         np.add.at(often, numbers[first : first + AT_ONCE].astype(np.intp), np.int32(1))
@@ -238,5 +243,5 @@ def _tally(numbers: Numbers, size: int) -> Numbers:
 
 
 def _smallest(numbers: Numbers) -> Numbers:
-    """The same numbers (none is negative) in the smallest unsigned type that holds them."""
+    """Converts numbers, none of them negative, to the smallest unsigned type that holds them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)

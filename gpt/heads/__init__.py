@@ -1,1 +1,1 @@
-"""Measures and explains attention heads, and checks every number. No torch."""
+"""Measures and explains attention heads, without torch, and checks the numbers."""

@@ -1,11 +1,11 @@
-"""Every stage that a model computes for many texts, as named arrays; stages can be replaced. And a
-model's weights by the names of TransformerLens.
+"""Computes the stages of a model for many texts, and names its weights.
 
-A forward pass takes some texts at a time, and only requested stages are kept. Texts of different
-lengths are padded on the right, which no earlier position reads.
-If a stage is replaced, everything after it is computed from its new values: activation patching
-(Vig et al. 2020, Meng et al. 2022).
-Tensor names: N texts, L layers (the kept ones of activations), T time, C n_embd, H heads,
+A forward pass takes some of the texts at a time, and stores only the requested stages. Shorter
+texts are padded on the right, which does not change earlier positions. The caller may replace
+(patch) stages. Everything after a replaced stage is computed from its new values. This is
+activation patching (Vig et al. 2020, Meng et al. 2022). The weights have the names of
+TransformerLens.
+Tensor names: N texts, L layers (only the kept ones in Activations), T time, C n_embd, H heads,
 D head_size, V vocab_size, F ffn_hidden, S block_size.
 """
 
@@ -27,28 +27,29 @@ from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import windows_at_once
 from gpt.show.result import Arrays, Result, read_only
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import pluralize
 
 #: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
-#: What replaces a stage: an array or number that broadcasts to its shape, or a function that gets
-#: the stage's array and returns such an array. Arguments are Mapping[Any, Patch], because
-#: mypy takes the names in a dict's keys for str and would reject it for Mapping[Key, Patch].
+#: What replaces a stage: an array or number that broadcasts to the stage's shape, or a function
+#: that gets the stage's array and returns such an array. Parameters have the type Mapping[Any,
+#: Patch], because mypy would reject a dict with str keys for Mapping[Key, Patch].
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
-#: A name, or (name, layer, head), where trailing parts may be left out. None means all.
+#: A name, or (name, layer, head), whose last parts may be left out. None means all.
 WeightKey: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
 _OF_HEADS = re.compile(r"W_[QKVO]|b_[QKV]")
-_WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # outside layers
-#: A module that is a table -> its name; a module that is a norm -> the start of its weights' names.
+_WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # not in a layer
+#: Module in a checkpoint -> the name of its weight, for tables.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
+#: Module in a checkpoint -> the beginning of its weights' names, for norms.
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
 def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
-    """Name -> shape of every stage of one text of T characters, in the order of computation;
-    without feed-forward layers, their stages are missing.
+    """Returns name -> shape of every stage of one text of T characters, in order of computation. A
+    model without feed-forward layers has no stages of them.
     """
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)
@@ -62,15 +63,17 @@ def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Activations(Arrays, Result):
-    """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] is layer 1, and
-    acts["weights", 1, 2, 5] is row 5 of its head 2, (N, T). docs/heads.md explains the keys.
+    """Stages of N texts, as acts[key]. docs/heads.md explains the keys.
 
-    arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
-    logits. layers: the numbers of the kept layers in the model. ids: (N, T). lengths: (N,)
-    characters of each text; in a text shorter than T, the numbers after its end are 0.
+    For example, acts["weights"] is (N, L, H, T, T), acts["weights", 1] is (N, H, T, T) of layer 1,
+    and acts["weights", 1, 2, 5] is (N, T), row 5 of head 2 of layer 1.
 
-    acts[…] raises ValueError for a stage that was not kept, IndexError for a layer that was not
-    kept and, if texts differ in length, for a position that counts from the end.
+    arrays: name -> (N, L, …) array, without the axis L for final_norm and logits. layers: the
+    numbers of the L kept layers. ids: (N, T). lengths: (N,) characters of the texts. After the end
+    of a shorter text, the numbers in the arrays are 0.
+
+    acts[key] raises ValueError for a stage that was not kept, and IndexError for a layer that was
+    not kept. If texts differ in length, it raises IndexError for a position from the end.
     """
 
     arrays: Mapping[Stage, Array]
@@ -96,19 +99,20 @@ class Activations(Arrays, Result):
     @property
     def title(self) -> str:
         (N, T), layers = self.ids.shape, ", ".join(map(str, self.layers))
-        return f"activations of {counted(N, 'text')} of {T} characters, layers {layers}"
+        return f"activations of {pluralize(N, 'text')} of {T} characters, layers {layers}"
 
 
 class ActivationPlan:
-    """Which stages and layers to keep for which texts, and which to replace; everything is
-    checked.
+    """Checks which stages and layers of which texts to keep and to replace; `read` computes them.
 
-    ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T for all. names: None keeps
-    every stage except head_output. layers: None keeps all. patch: key -> what replaces the stage,
-    in the shape that activations have at this key; a function gets one layer. Keys with fewer parts
-    apply first. Raises what `parse_key` raises; ValueError for an unknown name, for head_output in
-    patch and for an array that does not broadcast; IndexError for a layer outside the model.
-    `read` raises TypeError for values that are not real numbers.
+    ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None if all texts have T characters.
+    names: the stages to keep, None for all except head_output. layers: the layers to keep, None for
+    all. patch: key -> what replaces the stage, an array in the shape of Activations[key] or a
+    function, which is called for one layer at a time. Keys with fewer parts apply first.
+
+    Raises what `parse_key` raises. Raises ValueError for an unknown name, for head_output in
+    `patch`, and for an array that does not broadcast. Raises IndexError for a layer outside the
+    model. `read` raises TypeError for values that are not real numbers.
     """
 
     def __init__(
@@ -124,11 +128,11 @@ class ActivationPlan:
         config, (N, T) = reader.config, ids.shape
         self.reader, self.ids = reader, ids
         self.lengths = np.full(N, T) if lengths is None else lengths
-        #: Name -> shape of every stage of one text.
+        #: Name -> shape of every stage of the model, for one text.
         self._known = known = stage_shapes(config, T)
         self.layers = _checked_layers(layers, config.n_layer)
         L = len(self.layers)
-        #: Name -> shape of every kept stage of one text.
+        #: Name -> shape of every kept stage, for one text.
         self._shapes = {
             name: known[name] if name in FINAL_STAGES else (L, *known[name])
             for name in _checked_names(names, config)
@@ -137,16 +141,17 @@ class ActivationPlan:
         self._changes = sorted(changes, key=lambda change: -change.place.count(None))
 
     def read(self) -> Activations:
-        """The activations. Raises OutOfMemory if the attention of a text does not fit."""
+        """Computes the activations. Raises OutOfMemory if the attention does not fit the memory."""
         N = len(self.ids)
-        functions = any(callable(change.value) for change in self._changes)  # need all texts
-        at_once = N if functions else min(N, windows_at_once(self.reader.config))
+        at_once = min(N, windows_at_once(self.reader.config))
+        if any(callable(change.value) for change in self._changes):
+            at_once = N  # functions get all texts at once
         dtype = self.reader.dtype
         arrays = {name: np.empty((N, *shape), dtype) for name, shape in self._shapes.items()}
         for start in range(0, N, at_once):
             texts = slice(start, start + at_once)
             self._compute(texts, {name: array[texts] for name, array in arrays.items()})
-        for number in np.flatnonzero(self.lengths < self.ids.shape[1]):  # what follows a text
+        for number in np.flatnonzero(self.lengths < self.ids.shape[1]):  # clears the padding
             end = self.lengths[number]
             for name, array in arrays.items():
                 array[number, ..., end:, :] = 0
@@ -159,8 +164,8 @@ class ActivationPlan:
         place = parse_key(key, self._known, range(depth), len({*self.lengths}) == 1)
         if place.stage == "head_output":
             raise ValueError(
-                f"patch {key!r}: head_output can only be read; patch ('context', layer, head), or "
-                "the sum of all heads, ('proj', layer)"
+                f"patch {key!r}: head_output cannot be replaced; replace ('context', layer, head), "
+                "or the sum of all heads, ('proj', layer)"
             )
         if not callable(value):
             shape: tuple[int, ...] = (N, *self._known[place.stage])
@@ -170,10 +175,10 @@ class ActivationPlan:
         return _Change(place, value)
 
     def _compute(self, texts: slice, arrays: Mapping[Stage, Array]) -> None:
-        """Computes these texts, and writes their stages into the arrays."""
+        """Computes a slice of the texts, and writes their stages into the arrays."""
         reader, config = self.reader, self.reader.config
 
-        def room(name: Any, layer: int) -> Array | None:
+        def target(name: Any, layer: int) -> Array | None:
             array = arrays.get(name)
             if array is None or name in FINAL_STAGES:
                 return array
@@ -183,12 +188,12 @@ class ActivationPlan:
             for change in self._changes:
                 if change.place.stage == name and change.place.layer in (None, layer):
                     change.apply(stage, layer, texts)
-            if (kept := room(name, layer)) is not None:
-                kept[...] = stage
-            if name == "context" and (kept := room("head_output", layer)) is not None:
-                weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
+            if (array := target(name, layer)) is not None:
+                array[...] = stage
+            if name == "context" and (array := target("head_output", layer)) is not None:
+                weight, _ = reader.weight_and_bias(f"blocks.{layer}.attention.proj")  # (C, C)
                 by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
-                np.matmul(stage, by_head, out=kept)
+                np.matmul(stage, by_head, out=array)
             return stage
 
         to_the_end = not set(FINAL_STAGES).isdisjoint(arrays)
@@ -201,20 +206,19 @@ class ActivationPlan:
 def pad_texts(
     texts: Texts, vocabulary: Vocabulary, config: ModelConfig, unknown: Unknown = "error"
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
-    """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
-
-    Raises TextError for empty and too long texts and for unknown characters, ValueError for no
-    texts and for ids outside the vocabulary, TypeError for what is neither text nor ids.
+    """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths. Raises
+    TextError for a text that is empty, too long or has unknown characters. Raises ValueError if
+    there is no text, and for ids outside the vocabulary. Raises TypeError for other types.
     """
     is_one = isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1)
-    every: Sequence[Any] = [texts] if is_one else [*texts]
-    if not every:
+    several: Sequence[Any] = [texts] if is_one else [*texts]
+    if not several:
         raise ValueError("texts: there is none; give at least one")
     rows = [
         vocabulary.encode(text, unknown)
         if isinstance(text, str)
         else vocabulary.row_of(np.asarray(text), "texts")
-        for text in every
+        for text in several
     ]
     for number, row in enumerate(rows):
         if not 1 <= len(row) <= config.block_size:
@@ -229,37 +233,33 @@ def pad_texts(
 
 
 def _checked_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -> list[Stage]:
-    """These names, checked, in the order of computation."""
     if names is None:
         return [name for name in config.stages if name != "head_output"]
-    asked = {names} if isinstance(names, str) else set(names)
-    if unknown := asked - set(config.stages):
+    wanted = {names} if isinstance(names, str) else set(names)
+    if unknown := wanted - set(config.stages):
         raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(config.stages)}")
-    return [name for name in config.stages if name in asked]
+    return [name for name in config.stages if name in wanted]
 
 
 def _checked_layers(
     layers: SupportsIndex | Iterable[SupportsIndex] | None, count: int
 ) -> tuple[int, ...]:
-    """The numbers of these layers, checked, in this order."""
     if layers is None:
         return tuple(range(count))
-    asked = layers if isinstance(layers, Iterable) else [layers]
-    return tuple(dict.fromkeys(check_number("layer", layer, count) for layer in asked))
+    wanted = layers if isinstance(layers, Iterable) else [layers]
+    return tuple(dict.fromkeys(check_number("layer", layer, count) for layer in wanted))
 
 
 @dataclass(frozen=True)
 class _Change:
-    """One replacement. value: a function, or an (N, [L,] …) array."""
+    """The replacement of a stage. value: a function or an (N, [L,] …) array."""
 
     place: ParsedKey
     value: Any
 
     def apply(self, stage: Array, layer: int, texts: slice) -> None:
-        """Writes the new values into the (B, …) stage of these texts.
-
-        The array's strides stay as they are, so that equal values give equal logits to the last
-        bit.
+        """Writes the new values into the (B, …) stage of a slice of the texts. The stage keeps its
+        strides, so that equal values give exactly equal logits.
         """
         part = self.place.part(stage)
         if callable(self.value):
@@ -272,26 +272,28 @@ class _Change:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Weights(Arrays):
-    """weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] is layer 1, weights["W_Q", 1, 2] its head
-    2. Names and orientation are TransformerLens's: x @ W, with (in, out) for each matrix.
+    """A model's weights by the names of TransformerLens, as weights[name, layer, head].
+
+    weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] is (H, C, D) of layer 1, and weights["W_Q", 1,
+    2] is (C, D) of its head 2. All matrices are (in, out), for x @ W, as in TransformerLens.
 
     W_E (V, C), W_pos (S, C), W_U (C, V). For each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
-    W_in (C, F), W_out (F, C). Biases: b_Q, b_K, b_V (H, D), b_O (C,), b_in (F,), b_out (C,). Gains
-    and shifts of norms (C,): ln1_w, ln1_b, ln2_w, ln2_b, and outside layers ln_final_w, ln_final_b.
-    What a model does not have is missing: rotary positions have no W_pos.
+    W_in (C, F), W_out (F, C). Biases: b_Q, b_K, b_V (H, D), b_O (C,), b_in (F,), b_out (C,).
+    Weights and biases of norms (C,): ln1_w, ln1_b, ln2_w, ln2_b in layers, ln_final_w, ln_final_b.
+    A model has only the weights that it needs: with rotary positions it has no W_pos.
 
-    Arrays are read-only; the arrays of one layer are views of the model's tensors. weights[…]
-    raises ValueError for an unknown name, and for a layer or head if the weight has none;
+    Arrays are read-only. The arrays of one layer are views of the model's tensors. weights[…]
+    raises ValueError for an unknown name, and for a layer or head if the weight has none. It raises
     IndexError for a layer or head that does not exist.
     """
 
     config: ModelConfig
-    #: Name -> the arrays of all layers, or the one array outside layers.
+    #: Name -> the arrays of all layers, or a single array for a weight that is not in a layer.
     views: Mapping[str, tuple[Array, ...]]
 
     @classmethod
     def of(cls, reader: Reader) -> Weights:
-        """A reader's weights; a table that is used twice has both names."""
+        """Returns a reader's weights. A tied table appears under both of its names."""
         config, views = reader.config, dict[str, tuple[Array, ...]]()
         tensors = {name: reader.tensors[name] for name in config.shapes()}
         if config.position == "sinusoidal":
@@ -313,9 +315,8 @@ class Weights(Arrays):
         if _WHOLE.fullmatch(name):
             axes = []
         if len(place) > len(axes):
-            raise ValueError(
-                f"{key!r}: {name} has {' and '.join(axes) or 'neither layers nor heads'}"
-            )
+            has = "only " + " and ".join(axes) if axes else "neither layers nor heads"
+            raise ValueError(f"{key!r}: {name} has {has}")
         layer, head, *_ = *place, None, None
         if head is not None:
             number = check_number("head", head, self.config.n_head)
@@ -330,7 +331,7 @@ class Weights(Arrays):
         return iter(self.views)
 
     def keys(self) -> Iterable[str]:
-        """The names, so that `dict(weights)` and `**weights` give name -> array."""
+        """Returns the names, with which `dict(weights)` and `**weights` work."""
         return self.views.keys()
 
     def to_numpy(self) -> dict[str, Array]:
@@ -338,7 +339,7 @@ class Weights(Arrays):
 
 
 def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:
-    """The names and views of the weights that a stored tensor contains."""
+    """Yields name and view of every weight that a tensor of a checkpoint contains."""
     place, _, kind = stored.rpartition(".")
     module = place.rpartition(".")[2]
     letter, H, D = ("W_" if kind == "weight" else "b_"), config.n_head, config.head_size

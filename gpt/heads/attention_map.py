@@ -1,7 +1,7 @@
-"""What every attention head computed for a text, with checks that the numbers are right; and parts
-of it: by keys, as matrices for the terminal and figures, and as files for programs.
+"""Computes the attention of all heads for a text, checks it, and selects parts of it to show.
 
-Numbers in files keep float32's nine digits.
+An AttentionMap has all stages of attention for a text. A Selection is a part of a map, as matrices
+for the terminal, as figures, and as files. Files have nine digits, which float32 needs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from gpt.show.result import (
 )
 from gpt.storage import files
 from gpt.vocabulary import Ids
-from gpt.words import counted, in_line, layers_and_heads
+from gpt.words import layers_and_heads, pluralize, text_with_labels
 
 if TYPE_CHECKING:
-    from gpt.heads.contributions import Glance
+    from gpt.heads.contributions import HeadSummary
     from gpt.show.matrix import View
     from gpt.show.terminal import Screen
 
@@ -46,13 +46,14 @@ FigureForm = Literal["svg", "png", "pdf"]
 FileForm = Literal["json", "csv", "npz", "html", FigureForm]
 Form = Literal["text", FileForm]
 
-#: A stage, or (stage, layer, head, position), where trailing parts may be left out. None means all.
-#: Layers and heads count from 0; positions may also count from the end: -1 is the last. A position
-#: is a row: for k and v the key's, for other stages the query's. A stage without heads has None as
-#: its head, a stage after the last layer also as its layer: ("logits", None, None, 5).
+#: A stage, or (stage, layer, head, position), whose last parts may be left out. None means all.
+#: Layers and heads count from 0. A position may also count from the end, where -1 is the last one.
+#: A position selects a row: the row of a key for k and v, and of a query for other stages. The head
+#: is None for a stage without heads. Layer and head are None for final_norm and logits, for example
+#: ("logits", None, None, 5).
 Key: TypeAlias = Stage | tuple[Stage, *tuple[SupportsIndex | None, ...]]
 
-MOST_QUOTED = 40  # characters of the text in a title
+MOST_QUOTED = 40  # most characters of the text in a title
 
 
 class ParsedKey(NamedTuple):
@@ -64,7 +65,7 @@ class ParsedKey(NamedTuple):
     position: int | None
 
     def part(self, stage: Array) -> Array:
-        """(…, H, T, D) or (…, T, C) -> a view of this head and position."""
+        """(…, H, T, D) or (…, T, C) stage -> the view of the key's head and position."""
         if self.head is not None:
             stage = stage[..., self.head, :, :]
         return stage if self.position is None else stage[..., self.position, :]
@@ -73,11 +74,13 @@ class ParsedKey(NamedTuple):
 def parse_key(
     key: Key, shapes: Mapping[Any, tuple[int, ...]], layers: Sequence[int], from_end: bool = True
 ) -> ParsedKey:
-    """Checks a key. shapes: name -> shape of the known stages, (…, H, T, D) or (…, T, C). layers:
-    the numbers of the known layers. from_end: whether a position may count from the end.
+    """Checks a key and returns its parts.
 
-    Raises ValueError for an unknown stage, and for a layer or head if the stage has none;
-    IndexError for a number that does not exist; TypeError for what is not a whole number.
+    shapes: name -> (…, H, T, D) or (…, T, C) shape of every possible stage. layers: the numbers of
+    the possible layers. from_end: whether a position may count from the end.
+
+    Raises ValueError for an unknown stage, and for a layer or head if the stage has none. Raises
+    IndexError for a number that does not exist, TypeError for what is not a whole number.
     """
     entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
     name, layer, head, position = (*entries, None, None, None)[:4]
@@ -100,8 +103,8 @@ def parse_key(
 
 
 def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
-    """The number of a layer or head. what: "layer" or "head", for errors. Raises IndexError unless
-    it is in lowest … count − 1, TypeError unless it is a whole number.
+    """Returns the number as an int. what: the word for it in errors, such as "layer". Raises
+    IndexError if it is not in lowest … count − 1, TypeError if it is no whole number.
     """
     if not isinstance(number, SupportsIndex):
         raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
@@ -113,10 +116,10 @@ def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) 
 
 @dataclass(frozen=True, repr=False)
 class AttentionMap(Arrays, Result):
-    """All stages of all layers for one text of T characters, and their checks.
+    """The stages of all layers for one text of T characters, and their checks.
 
-    model: the TrainedGPT that computed the map, if known; the page needs it. rounding: stage -> the
-    largest difference from the same computation in float64.
+    model: the TrainedGPT that computed the map, or None; an .html file needs it. rounding: stage ->
+    the largest difference from the same computation in float64.
     """
 
     text: str
@@ -129,17 +132,17 @@ class AttentionMap(Arrays, Result):
     @property
     def title(self) -> str:
         sizes = layers_and_heads(len(self.layers), self.heads)
-        return f"attention of {self.quoted} · {counted(len(self.ids), 'character')}, {sizes}"
+        return f"attention of {self.quoted} · {pluralize(len(self.ids), 'character')}, {sizes}"
 
     def checked(self, stage: str = "weights") -> tuple[Check, ...]:
-        """The checks, among them how far a stage is from the same computation in float64."""
+        """Returns the checks, with one that compares a stage with the same stage in float64."""
         first, *others = self.checks
         return first, Check("the same in float64", self.rounding[stage]), *others
 
     @property
     def quoted(self) -> str:
-        """The beginning of the text, in quotation marks."""
-        text = in_line(self.text)
+        """The text, or its first MOST_QUOTED characters, in quotation marks."""
+        text = text_with_labels(self.text)
         return f"“{text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + '…'}”"
 
     @property
@@ -151,11 +154,15 @@ class AttentionMap(Arrays, Result):
         return [name for name in STAGES if name in vars(self.layers[0])]
 
     def __getitem__(self, key: Key) -> Array:
-        """seen["weights", layer, head] is (T, T), seen["weights", layer] (H, T, T), seen["weights"]
-        (L, H, T, T), seen["weights", layer, head, 5] its row 5, (T,). See docs/heads.md.
+        """Returns a stage or a part of it. docs/heads.md explains the keys.
 
-        q, k, v and context have D columns, stages without heads C columns. Raises ValueError for
-        another stage, IndexError for a layer, head or position that does not exist.
+        For example, key "weights" gives (L, H, T, T), ("weights", layer) gives (H, T, T),
+        ("weights", layer, head) gives (T, T), and ("weights", layer, head, 5) gives its row 5,
+        (T,). The stages q, k, v and context have D columns, and stages without heads have C
+        columns.
+
+        Raises ValueError for another stage, IndexError for a layer, head or position that does not
+        exist.
         """
         shapes = {name: stage.shape for name, stage in vars(self.layers[0]).items()}
         place = parse_key(key, shapes, range(len(self.layers)))
@@ -164,7 +171,7 @@ class AttentionMap(Arrays, Result):
         return np.stack(parts) if place.layer is None else parts[0]
 
     def to_numpy(self) -> dict[str, Any]:
-        """Stage -> all of its layers, as self[stage] gives it; ids (T,)."""
+        """Returns stage -> array of all layers, as self[stage], and "ids" -> (T,) ids."""
         return {"ids": self.ids} | {name: self[name] for name in self.stages}
 
     def save(
@@ -175,28 +182,29 @@ class AttentionMap(Arrays, Result):
         head: SupportsIndex | Literal["all", "mean"] = "all",
         stage: DrawnStage = "weights",
     ) -> Path:
-        """Writes the format that the path's ending names: .npz (all stages), .csv, .json, .html
-        (the page of `live`, opened at this text), .svg, .pdf or .png (a figure). .npz contains all
-        layers, heads and stages.
+        """Writes a file, whose format follows from the path's ending, and returns its path.
 
-        Raises ConfigError for another ending and for a layer or head that does not exist,
-        StorageError.
+        .csv and .json have the selected layers, heads and stage, and .svg, .pdf and .png draw them.
+        .npz has all layers, heads and stages. .html is the page of `live`, which shows this text.
+        Raises ConfigError for another ending and for a layer or head that does not exist. Raises
+        StorageError if the file cannot be written.
         """
         target = Path(path)
         form = named_form(target, get_args(FileForm))
         if form == "html":
             return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
-        selection = select(self, str(layer), str(head), stage)
+        selection = select_matrices(self, str(layer), str(head), stage)
         data = selection.to_bytes(form, self.model.stored.origin if self.model else {})
         return files.save(target, data)
 
 
 @dataclass(frozen=True, repr=False)
 class Selection(Result):
-    """Heads of layers, a stage, a range of rows (queries) and of columns (keys) of one map.
+    """A part of a map: matrices of one stage, a range of their rows and a range of their columns.
 
-    panels: (layer, head) of each matrix; a stage without heads has one matrix a layer, and the head
-    "all". across: how many matrices stand side by side.
+    panels: (layer, head) of every matrix. A stage without heads has one matrix for each layer, with
+    the head "all". across: how many matrices stand side by side. queries: the rows. keys: the
+    columns, if they are keys.
     """
 
     attention: AttentionMap
@@ -215,11 +223,11 @@ class Selection(Result):
 
     @property
     def square(self) -> bool:
-        """Whether columns are keys, not dimensions."""
+        """Whether the columns are keys, and not dimensions."""
         return self.stage in SQUARE
 
     def values(self) -> list[Array]:
-        """The selected rows and columns of each panel."""
+        """Returns the selected rows and columns of every panel."""
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
         selected = []
@@ -229,7 +237,7 @@ class Selection(Result):
         return selected
 
     def matrices(self) -> list[Matrix]:
-        """The selected matrices. Weights that the mask forbids, which are all 0, are NaN."""
+        """Returns the selected matrices, with NaN for the weights above the diagonal (all 0)."""
         forbidden = np.array(self.queries)[:, None] < np.array(self.keys)
         heads = {"all": "", "mean": ", mean of heads"}
         return [
@@ -246,7 +254,7 @@ class Selection(Result):
         ]
 
     def record(self) -> dict[str, Any]:
-        """`values` is [panel][query][key or dimension], null where masked."""
+        """Entries of --json. `values` is [panel][query][key or dimension], null where masked."""
         return {
             "text": self.attention.text,
             "ids": self.attention.ids,
@@ -260,7 +268,7 @@ class Selection(Result):
         }
 
     def to_csv(self) -> str:
-        """A line for each number. Weights above the diagonal, which are all 0, are left out."""
+        """Returns a line for every number. Leaves out weights above the diagonal (all 0)."""
         places = ["pos", "char", "dimension"]
         if self.square:
             places = ["q_pos", "q_char", "k_pos", "k_char"]
@@ -278,10 +286,16 @@ class Selection(Result):
                         yield [*place, float(f"{value:.9g}")]
 
     def draw(
-        self, screen: Screen, view: View, *, digits: int, top: int, glance: Glance | None = None
+        self,
+        screen: Screen,
+        view: View,
+        *,
+        digits: int,
+        top: int,
+        summary: HeadSummary | None = None,
     ) -> str:
-        """The matrices as text, with what they mean. glance: of the only head. The other arguments:
-        see gpt.show.matrix.draw.
+        """Draws the matrices as text, with titles and remarks. summary: says what the head does, if
+        there is only one. For the other arguments, see gpt.show.matrix.draw.
         """
         from gpt.show import matrix
 
@@ -292,9 +306,9 @@ class Selection(Result):
         titles = [f"{name} · {panel.name}" for panel in matrices]
         if view == "heads":
             titles = [f"{name} · all heads"]
-        if glance:
-            titles = [f"{name} · {glance.title}"]
-            remarks.append(glance.hint)
+        if summary:
+            titles = [f"{name} · {summary.title}"]
+            remarks.append(summary.hint)
         return matrix.draw(
             matrices,
             titles,
@@ -310,8 +324,10 @@ class Selection(Result):
     def to_bytes(
         self, form: FileForm, origin: Mapping[str, Any], ascii_only: bool = False
     ) -> bytes:
-        """The content of a file. origin: what JSON says about the model. ascii_only: a figure has
-        ASCII labels. Raises ConfigError for a figure that is too large, or without matplotlib.
+        """Returns the content of a file.
+
+        origin: entries about the model for JSON. ascii_only: whether the labels of a figure are
+        ASCII. Raises ConfigError for a figure that is too large, and if matplotlib is missing.
         """
         if form == "npz":
             buffer = io.BytesIO()
@@ -328,7 +344,7 @@ class Selection(Result):
         return matrices_figure(self.matrices(), self.title, self.across, form, ascii_only)
 
 
-def select(
+def select_matrices(
     attention: AttentionMap,
     layer: str = "0",
     head: str = "0",
@@ -337,7 +353,9 @@ def select(
     query: str | None = None,
     key: str | None = None,
 ) -> Selection:
-    """Makes a selection from option texts: numbers, "all", "mean", "A:B". Raises ConfigError."""
+    """Makes a selection from the texts of options: a number, "all", "mean", "A:B". Raises
+    ConfigError for a text that selects nothing.
+    """
     layers = _indices("layer", layer, len(attention.layers))
     heads: Sequence[HeadName] = ["mean"]
     if head != "mean":
@@ -362,8 +380,8 @@ def _indices(option: str, text: str, count: int) -> range:
 
 
 def _range(option: str, text: str | None, length: int) -> range:
-    """The positions that an option selects: one position, or "A:B" as in Python, from A up to but
-    without B; A, B or both may be left out.
+    """Returns the positions that an option selects: one position, or a range "A:B" as in Python.
+    A:B begins at A and ends before B. A, B or both may be left out.
     """
     if text is None:
         return range(length)
@@ -374,24 +392,24 @@ def _range(option: str, text: str | None, length: int) -> range:
     except ValueError:
         raise ConfigError(option, f"{text[:20]!r} is not a position or a range A:B") from None
     require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
-    of = counted(length, "character")
+    of = pluralize(length, "character")
     require(max(first, last) <= length, option, f"{text!r} does not fit a text of {of}")
     require(first < last, option, f"{text!r} is empty: A:B ends before B")
     return range(first, last)
 
 
-def inspect(
+def compute_attention_map(
     reader: Reader, text: str, ids: Ids, proofs: Sequence[Check] = (), model: Any = None
 ) -> AttentionMap:
-    """Runs the model on (T,) ids, 1 ≤ T ≤ block_size; keeps and checks every stage.
+    """Computes and checks the attention map of (T,) ids, 1 ≤ T ≤ block_size.
 
-    proofs: the checks of the probe when the model was opened; model: the TrainedGPT of the reader.
-    Raises TextError for another T, OutOfMemory if the machine does not have the memory.
+    proofs: further checks, which were made when the model was opened. model: the TrainedGPT of the
+    reader. Raises TextError for another T, OutOfMemory if the map does not fit the memory.
     """
     if not len(ids):
-        raise TextError("no text: there is nothing to attend to; give at least one character")
-    require_fits(reader.config, len(ids))
-    require_room(reader.config, len(ids))
+        raise TextError("the text is empty; give at least one character")
+    require_fits_context(reader.config, len(ids))
+    require_memory_for_map(reader.config, len(ids))
     layers = reader.stages(ids)
     sums = [np.abs(layer.weights.sum(axis=-1, dtype=np.float64) - 1).max() for layer in layers]
     above = [np.abs(np.triu(layer.weights, k=1)).max() for layer in layers]
@@ -404,13 +422,13 @@ def inspect(
 
 
 def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, float]:
-    """Stage -> the largest difference, in any layer, from the same computation in float64."""
+    """Returns stage -> its largest difference from the same stage in float64, in any layer."""
     exact, read = reader.in_float64(), np.tri(len(ids), dtype=np.bool_)
     largest = dict.fromkeys(vars(layers[0]), 0.0)
 
     def compare(name: str, layer: int, stage: Array) -> Array:
         if name in largest:
-            with np.errstate(invalid="ignore"):  # of masked scores, which are not compared
+            with np.errstate(invalid="ignore"):  # −inf minus −inf in masked scores, not compared
                 apart = stage[0] - getattr(layers[layer], name)
             where = read if name in SQUARE else np.True_
             in_layer = np.abs(apart, out=apart).max(initial=0.0, where=where)
@@ -421,25 +439,24 @@ def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, f
     return largest
 
 
-def require_fits(config: ModelConfig, T: int) -> None:
-    """Raises TextError if T characters are more than the context."""
+def require_fits_context(config: ModelConfig, T: int) -> None:
+    """Raises TextError if T characters are more than the model's context."""
     if config.block_size < T:
         raise TextError(
-            f"the text has {T} characters, the model's context {config.block_size}; "
+            f"the text has {T} characters, but the model's context has only {config.block_size}; "
             "shorten it, or use `truncate`"
         )
 
 
-def require_room(config: ModelConfig, T: int) -> None:
-    """Raises OutOfMemory if `inspect` of T characters would not fit.
-
-    The estimate is within a tenth of the measured peaks (benchmarks/LOG.md).
+def require_memory_for_map(config: ModelConfig, T: int) -> None:
+    """Raises OutOfMemory if the attention map of T characters would not fit the memory. The
+    estimate differs from measured peaks by at most a tenth (benchmarks/LOG.md).
     """
     layers, heads = config.n_layer, config.n_head
 
     def need(n: int) -> float:
-        kept = 4 * layers * n**2  # rows × columns, for scores to weights each
-        checked = 10.25 * n**2  # again, in float64
+        kept = 4 * layers * n**2  # the four stages from scores to weights
+        checked = 10.25 * n**2  # the same stages of one layer, in float64
         return 4 * (heads * (kept + checked) + config.n_embd * (10 * layers + 30) * n)
 
     require_memory("attention over", T, need)

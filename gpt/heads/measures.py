@@ -1,7 +1,7 @@
-"""Measures of what a head attends to, each with its value for a head that attends uniformly.
+"""Measures what attention heads attend to, and names heads by these measures.
 
-Every measure is computed for each text, so that it has a standard error. These measures describe
-weights; survey.py measures a head's effect on the loss. `name_heads` names heads by their measures.
+Every measure has a standard error over several texts, and its value for a head that attends
+uniformly. The measures describe attention weights. survey.py measures a head's effect on the loss.
 Tensor names: L layers, H heads, T time.
 """
 
@@ -18,15 +18,15 @@ from gpt.reading.gpt import Array, Reader
 from gpt.show.result import Arrays
 from gpt.vocabulary import Ids
 
-PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
+PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters in a text
 SEQUENCES = 12  # random texts for each period
-SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near other keys
+SHORTEST_PERIOD = 3  # characters
 FARTHEST = 8  # largest distance of the measure `back`, in characters
 
-#: Thresholds for a name: share of the way from uniform to 1; number of standard errors.
+#: Thresholds of RULE: share of the way from uniform to 1, and number of standard errors.
 STRONG, CERTAIN = 0.3, 3.0
-#: The measures that can name a head, the most specific first. `back` gives the names "previous", "2
-#: back", "3 back" …
+#: The measures that can name a head, the most specific ones first. The measure `back` gives the
+#: names "previous", "2 back", "3 back" …
 KINDS = ("induction", "duplicate", "back", "sink")
 #: The rule by which `name_heads` names heads, as text.
 RULE = (
@@ -34,30 +34,30 @@ RULE = (
     f"{CERTAIN:g} standard errors above uniform; induction in text counts from the mean weight at "
     "the same distances if that is above uniform; synthetic induction must pass in two periods"
 )
-#: A head's name -> what it looks at; `job` adds "3 back" and others.
-JOBS = {
+#: A head's name -> what the head looks at. `looks_at` adds "2 back", "3 back" …
+LOOKS_AT = {
     "induction": "what followed this letter before",
     "duplicate": "the same letter, earlier",
     "previous": "the character before",
     "sink": "the first character",
     "": "everywhere",
 }
-#: name -> (title, explanation).
+#: Name of a measure -> (title, explanation).
 TITLES = {
     "back": (
         "n back",
-        f"weight on the character n places before; of n = 1 to {FARTHEST} the one with the most",
+        f"weight on the character n places before, for the n from 1 to {FARTHEST} with most weight",
     ),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
     "induction": (
         "induction in text",
-        "weight on the character after the last earlier occurrence of the same character; doubled "
-        "characters left out",
+        "weight on the character after the last earlier occurrence of the same character; without "
+        "doubled characters",
     ),
     "induction_synthetic": (
         "induction, synthetic",
-        "the same in random texts: P distinct letters or digits, twice, for periods P at which "
-        "this text repeats them; the error includes their spread (Olsson et al. 2022)",
+        "the same in random texts that repeat P distinct letters or digits, for distances P at "
+        "which this text repeats them; the error includes their spread (Olsson et al. 2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
@@ -67,13 +67,13 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Measure(Arrays):
-    """One property of every head, averaged over `windows` texts.
+    """One measure of all heads, averaged over `windows` texts.
 
-    values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
-    value for a head that attends uniformly (NaN where there is none). offsets (L, H): for the
-    measure `back`, the number of characters back to which each head's value belongs; uniform is
-    then (L, H), too. strength (L, H): for a measure that can name a head, how far on the way from a
-    uniform head (0) to its purest kind (1) each head is; 0 if that is not certain.
+    values: (L, H) means. errors: (L, H) their standard errors, NaN for one text. uniform: the value
+    of a head that attends uniformly, NaN if there is none. offsets: (L, H), for the measure `back`,
+    the number of characters back for which the values are; uniform is then (L, H), too. strength:
+    (L, H), for a measure that can name a head, where the heads lie between a uniform head (0) and a
+    pure one (1). It is 0 if the difference from a uniform head may be chance.
     """
 
     name: str
@@ -88,10 +88,11 @@ class Measure(Arrays):
 
     @property
     def uniform_values(self) -> Array:
-        """(L, H) the value of a uniform head that belongs to each head's value."""
+        """(L, H) values of a uniform head, for comparison with `values`."""
         return np.broadcast_to(self.uniform, self.values.shape)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns name in --json -> (L, H) numbers."""
         columns: dict[str, npt.NDArray[Any]] = {
             self.name: self.values,
             f"{self.name}_error": self.errors,
@@ -103,21 +104,21 @@ class Measure(Arrays):
 
 
 def measure_heads(texts: Iterable[tuple[Ids, Sequence[Array]]]) -> list[Measure]:
-    """All measures of texts of two characters or more; `induction` has its own synthetic texts.
+    """Computes all measures of texts except the synthetic one. Leaves out texts of one character.
 
-    texts: the (T,) ids of a text, and the (H, T, T) weights of each layer. A text without rows for
-    a measure (no repeated character) is left out of its mean.
+    texts: (T,) ids and the (H, T, T) weights of all layers, for every text. A measure leaves out
+    texts in which it has no rows, for example because no character occurs twice.
     """
     shape = 0, 0  # (L, H)
-    values: dict[str, list[Array]] = {}  # (L·H + 1, …) of each text: every head, and a uniform one
-    distances: list[npt.NDArray[np.intp]] = []  # of the induction keys in each text
+    values: dict[str, list[Array]] = {}  # (L·H + 1, …) of every text; the last head is uniform
+    distances: list[npt.NDArray[np.intp]] = []  # of the induction keys in every text
     for ids, layers in texts:
         T = len(ids)
         if T < 2:
             continue
         shape = len(layers), len(layers[0])
         uniform = (np.tri(T) / np.arange(1, T + 1)[:, None])[None]
-        # One layer after the other: in float64, all of them are large.
+        # One layer after the other, to save memory, because the weights become float64.
         of_layers = [_of_layer(weights, ids) for weights in (*layers, uniform)]
         for name in of_layers[0]:
             of_text = np.concatenate([layer[name] for layer in of_layers])
@@ -132,7 +133,7 @@ def measure_heads(texts: Iterable[tuple[Ids, Sequence[Array]]]) -> list[Measure]
     offsets, uniforms = offsets[:-1].reshape(shape), uniforms[:-1].reshape(shape)
     means["back"] = replace(means["back"], offsets=offsets, uniform=uniforms)
     # A head that attends at a fixed distance has a high induction measure in a text that repeats
-    # at that distance. So its strength counts from the mean weight at the same distances.
+    # at that distance. So the strength of induction counts from the mean weight at its distances.
     by_distance = _average("induction", _from_distances(sums, distances), shape).values
     least = {name: means[name].uniform for name in KINDS}
     least["induction"] = np.fmax(least["induction"], by_distance)
@@ -141,14 +142,14 @@ def measure_heads(texts: Iterable[tuple[Ids, Sequence[Array]]]) -> list[Measure]
     return [*means.values()]
 
 
-def induction(reader: Reader, text: Ids) -> Measure | None:
-    """The synthetic induction measure: P distinct random characters of a text, written twice.
+def synthetic_induction(reader: Reader, text: Ids) -> Measure | None:
+    """Measures induction in random texts, which are P distinct characters, written twice.
 
-    In the second half, at position i, a head that completes repetitions attends to i − P + 1. text:
-    (n,) ids, only of characters of words. Characters are drawn as often as they occur in it, and
-    the periods P are distances between its equal characters that fit the context twice. Its error
-    includes the spread of the periods, its strength is that of the second best period. None if
-    there is no such distance.
+    At position i of the second half, an induction head attends to i − P + 1. text: (n,) ids of
+    letters and digits. Characters are drawn with their frequencies in this text. The periods P are
+    distances between equal characters in it, if two periods fit the context. The measure's error
+    includes the spread over the periods, and its strength is that of the second best period.
+    Returns None if no distance fits.
     """
     config, random = reader.config, np.random.default_rng(0)
     shape = config.n_layer, config.n_head
@@ -185,8 +186,8 @@ def induction(reader: Reader, text: Ids) -> Measure | None:
 
 
 def _of_layer(weights: Array, ids: Ids) -> dict[str, Array]:
-    """(H, T, T) weights of a text, T ≥ 2 -> every measure of them, (H,), and "sums", (H, T) sums of
-    the weights at each distance.
+    """(H, T, T) weights of a text, T ≥ 2 -> name of a measure -> (H,) values. "sums" is (H, T), the
+    sums of the weights at every distance.
     """
     weights, T = weights.astype(np.float64), len(ids)
     rows, columns = np.arange(1, T), np.arange(T)
@@ -206,9 +207,8 @@ def _of_layer(weights: Array, ids: Ids) -> dict[str, Array]:
 
 
 def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """(N,) rows i whose character occurred before, the last time at j, and (N,) the keys j + 1.
-
-    Leaves out doubled characters, where j + 1 is i itself: no earlier character followed them.
+    """Returns (N,) rows i whose character occurred before, and (N,) keys j + 1. j is the last place
+    before i with the same character. Leaves out doubled characters, for which j + 1 is i itself.
     """
     places = np.arange(len(ids))
     before = np.where((ids[:, None] == ids) & (places < places[:, None]), places, -1).max(axis=-1)
@@ -217,7 +217,7 @@ def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _from_distances(sums: list[Array], distances: list[npt.NDArray[np.intp]]) -> list[Array]:
-    """(…,) for each text, the mean weight of all texts together at its distances."""
+    """Returns for every text the (…,) mean weights of all texts at the text's distances."""
     longest = max(of_text.shape[-1] for of_text in sums)
     total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
     for of_text in sums:
@@ -229,10 +229,9 @@ def _from_distances(sums: list[Array], distances: list[npt.NDArray[np.intp]]) ->
 
 
 def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array], Array]:
-    """(…,) the offset with the most weight in the mean of all texts, each text's weight there, and
-    the mean weight there of the last head, which is uniform.
-
-    Offsets are at most FARTHEST and at most half of the shortest text.
+    """Finds the offset with the largest mean weight for every head. Returns (…,) offsets, the (…,)
+    weights there in every text, and the (…,) mean weights there of the last head, which is uniform.
+    Offsets are at most FARTHEST and half of the shortest text.
     """
     shortest = min(of_text.shape[-1] for of_text in sums)
     offsets = np.arange(1, max(1, min(FARTHEST, shortest // 2)) + 1)
@@ -249,7 +248,7 @@ def _mean(values: Array) -> Array:
 
 
 def _average(name: str, of_texts: list[Array], shape: tuple[int, int]) -> Measure:
-    """(L·H + 1,) for each text, the last value a uniform head's -> the measure of their means."""
+    """(L·H + 1,) values of every text, the last one of a uniform head -> their average."""
     values = np.stack(of_texts)
     values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
@@ -259,7 +258,7 @@ def _average(name: str, of_texts: list[Array], shape: tuple[int, int]) -> Measur
 
 
 def standard_errors(values: Array) -> Array:
-    """(N, …) -> (…) standard errors of the means of N values; NaN for N < 2."""
+    """(N, …) values -> (…) standard errors of their means; NaN for N < 2."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
     errors: Array = values.std(axis=0, ddof=1) / np.sqrt(len(values))
@@ -267,26 +266,26 @@ def standard_errors(values: Array) -> Array:
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:
-    """(L, H) share of the way from `least` to 1; 0 for values within CERTAIN standard errors."""
+    """Returns (L, H) shares of the way from `least` to 1, 0 within CERTAIN errors of `least`."""
     sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
     share = (measure.values - least) / np.maximum(1e-9, 1 - least)
     return np.where(sure, share, 0.0)
 
 
 def head_name(layer: int, head: int) -> str:
-    """ "L1H0" """
+    """Returns a name such as "L1H0"."""
     return f"L{layer}H{head}"
 
 
-def job(name: str) -> str:
-    """What a head with this name looks at, in words."""
+def looks_at(name: str) -> str:
+    """Returns what a head with this name looks at, in words."""
     if name.endswith(" back"):
         return f"{name.removesuffix(' back')} characters before"
-    return JOBS[name]
+    return LOOKS_AT[name]
 
 
 def name_heads(measures: Sequence[Measure]) -> list[list[str]]:
-    """(L, H) the name of each head by RULE: its strongest kind, or "" if none is strong enough."""
+    """Returns (L, H) names of the heads by RULE: the strongest kind, or "" if none is strong."""
     strengths = _strengths(measures)
     if not strengths:
         return []
@@ -295,22 +294,22 @@ def name_heads(measures: Sequence[Measure]) -> list[list[str]]:
     names = np.array([*strengths, ""], object)[best]
     for measure in measures:
         if measure.offsets is not None:
-            names = np.where(names == "back", back_names(measure.offsets), names)
+            names = np.where(names == "back", offset_names(measure.offsets), names)
     return names.tolist()  # type: ignore[no-any-return]
 
 
-def back_names(offsets: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    """Offsets -> the names "previous", "2 back", …"""
+def offset_names(offsets: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Offsets in characters -> the names "previous", "2 back", …"""
     return np.where(offsets == 1, "previous", np.strings.add(offsets.astype(str), " back"))
 
 
 def greatest_strengths(measures: Sequence[Measure]) -> Array:
-    """(L, H) where each head lies between a uniform one (0) and its kind at its purest (1)."""
+    """Returns (L, H) strengths: for every head, the one of its strongest kind."""
     return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
 
 
 def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
-    """Kind -> (L, H) strengths, in the order of KINDS; for induction, the greater one of both."""
+    """Returns kind -> (L, H) strengths. For induction, takes the larger of the two measures."""
     strengths = {}
     for kind in KINDS:
         names = kind, f"{kind}_synthetic"

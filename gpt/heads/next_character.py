@@ -1,8 +1,8 @@
-"""The next character: its distribution, what each filter leaves of it, and why the model expects a
-character: its logit, or the difference of two, as an exact sum of parts.
+"""Computes the distribution of the next character, and why the model expects a character.
 
-`contributions` computes the parts (direct logit attribution, Elhage et al. 2021). They explain the
-GPT alone, also in a model with counting.
+`predict_next` returns the distribution, before and after the filters of sampling. `why` returns a
+character's logit, or the difference of two logits, as an exact sum of what parts of the GPT add
+(contributions.py). The sum explains the GPT alone, also in a model with counting.
 Tensor names: P parts, S characters that a head attends to, K one or two characters, V vocabulary.
 """
 
@@ -20,28 +20,30 @@ from gpt.config.fields import flag_of, require
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.errors import TextError
-from gpt.heads.attention_map import require_fits
+from gpt.heads.attention_map import require_fits_context
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.measures import head_name
 from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import NAMED, counted, in_line, label, quoted
+from gpt.words import NAMED, label, pluralize, quoted_label, text_with_labels
 
-END = 40  # characters from the end of a text that a title quotes
+END = 40  # characters at the end of a text that a title quotes
 SHOWN = 8  # characters in the short form
 PARTS = 5  # parts in the short form
-LIKELY = 0.5  # a character with this probability comes next
+LIKELY = 0.5  # from this probability on, a title says that a character comes
 MOST_SOURCES = 3  # characters that a row names in the long form
-SUMS = ("head", "ffn")  # parts that are sums themselves
+SUMS = ("head", "ffn")  # kinds of parts that have sources (contributions.Contributions)
 KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
 
 
 @dataclass(frozen=True)
-class Experts(Arrays):
-    """Predictions of the next character: gpt and counting, (V,) probabilities. weights: (2,), the
-    powers to which they enter their product, the model's own prediction.
+class ExpertPredictions(Arrays):
+    """The two predictions from which a model with counting makes its own.
+
+    gpt, counting: (V,) probabilities. weights: (2,) the powers of these in their product, which is
+    the model's prediction.
     """
 
     gpt: npt.NDArray[np.float64]
@@ -51,13 +53,12 @@ class Experts(Arrays):
 
 @dataclass(frozen=True, repr=False)
 class NextCharacter(Arrays, Result):
-    """For every character of the vocabulary, (V,): its probability before and after the filters.
+    """The distribution of the next character, before and after the filters of sampling.
 
-    expected: the model's probabilities; filtered: the probabilities after temperature and filters,
-    from which sampling draws. removed: the index in DISTRIBUTION_OPTIONS of the option that removed
-    the character, or −1. characters: the vocabulary, id -> character. text: what stands before.
-    experts: in a model with counting, the predictions at this position, if both predict. config:
-    the filters.
+    expected: (V,) the model's probabilities. filtered: (V,) the probabilities after temperature and
+    filters, from which `sample` draws. removed: (V,) indices in DISTRIBUTION_OPTIONS of the options
+    that removed the characters, or −1. characters: the vocabulary, id -> character. text: the text
+    before. experts: the predictions of GPT and counting, if both predict. config: the filters.
     """
 
     expected: npt.NDArray[np.float64]
@@ -65,7 +66,7 @@ class NextCharacter(Arrays, Result):
     removed: npt.NDArray[np.int64]
     characters: str
     text: str = ""
-    experts: Experts | None = None
+    experts: ExpertPredictions | None = None
     config: FilterOptions = field(default_factory=FilterOptions)
 
     @property
@@ -75,12 +76,12 @@ class NextCharacter(Arrays, Result):
 
     @property
     def entropies(self) -> tuple[float, float]:
-        """Entropy in bits of the expected and of the filtered distribution."""
+        """The entropies in bits of the distributions `expected` and `filtered`."""
         return _bits(self.expected), _bits(self.filtered)
 
     @property
     def order(self) -> npt.NDArray[np.intp]:
-        """The characters' ids, the likeliest first."""
+        """The ids of all characters, the likeliest first."""
         return np.argsort(-self.expected, kind="stable")
 
     @property
@@ -106,7 +107,7 @@ class NextCharacter(Arrays, Result):
         return columns
 
     def shown(self, all: bool = False) -> list[dict[str, Any]]:
-        """The likeliest characters, and all others together."""
+        """Returns a row for each of the likeliest characters, and one for all others together."""
         rows = self.rows if all else self.rows[:SHOWN]
         for row in rows:
             name = row["character"]
@@ -114,13 +115,13 @@ class NextCharacter(Arrays, Result):
             row["after"] = short_number(row["after_filters"], 3)
             if row["removed_by"]:
                 row["after"] = f"removed by {_option(row['removed_by'])}"
-        if (rest := self.order[len(rows) :]).size:
-            rest_row = {
-                "character": counted(rest.size, "other"),
-                "expected": float(self.expected[rest].sum()),
-                "after": short_number(float(self.filtered[rest].sum()), 3),
+        if (others := self.order[len(rows) :]).size:
+            row = {
+                "character": pluralize(others.size, "other"),
+                "expected": float(self.expected[others].sum()),
+                "after": short_number(float(self.filtered[others].sum()), 3),
             }
-            rows.append(dict.fromkeys(rows[0]) | rest_row)
+            rows.append(dict.fromkeys(rows[0]) | row)
         return rows
 
     def sentence(self, all: bool = False) -> str:
@@ -156,19 +157,19 @@ class NextCharacter(Arrays, Result):
 
 
 def quoted_end(text: str) -> str:
-    """ "after “…the end of the text”"."""
-    return f"after “{'…' if len(text) > END else ''}{in_line(text[-END:])}”"
+    """Returns the end of a text for a title: after “…the end of the text”."""
+    return f"after “{'…' if len(text) > END else ''}{text_with_labels(text[-END:])}”"
 
 
-def next_of_text(
+def predict_next(
     reader: Reader,
     vocabulary: Vocabulary,
     text: str,
     config: FilterOptions,
     mixture: Mixture | None = None,
 ) -> NextCharacter:
-    """The next character of a text, in the window of `sample` (sampler.window_start); see
-    TrainedGPT.next, which raises the same errors.
+    """Predicts the character after a text, of which the model reads the same window as `sample`.
+    Raises the same errors as TrainedGPT.next.
     """
     ids = ids_to_continue(vocabulary, text)
     window = ids[window_start(len(ids), reader.config.block_size) :]
@@ -180,11 +181,11 @@ def next_of_text(
             histories = mixture.expert.trie.histories_at(ids, np.array([len(ids)]), 1)  # (N, 1)
             predicted = mixture.predict(logits, histories)
             gpt, expert = np.exp(predicted.gpt[0]), np.exp(predicted.counting[0])
-            experts = Experts(gpt, expert, predicted.weights[:, 0])
+            experts = ExpertPredictions(gpt, expert, predicted.weights[:, 0])
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(DISTRIBUTION_OPTIONS)):
-        later = DISTRIBUTION_OPTIONS[place + 1 :]  # filters not applied
+        later = DISTRIBUTION_OPTIONS[place + 1 :]  # filters that are not applied yet
         unset: dict[str, Any] = dict.fromkeys(later)
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
@@ -200,10 +201,7 @@ def next_of_text(
 
 
 def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
-    """The ids of the text; for an empty one, of the character that `sample` begins after.
-
-    Raises TextError.
-    """
+    """Returns the ids of a text, or of `start_character` for an empty text. Raises TextError."""
     return vocabulary.encode(text or start_character(vocabulary))
 
 
@@ -218,15 +216,15 @@ def _bits(chances: npt.NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, repr=False)
 class Why(Arrays, Result):
-    """What each of P parts adds to a character's logit, or to the difference of two logits.
+    """What the parts of a GPT add to a character's logit, or to the difference of two logits.
 
-    parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
-    sources: for each part of the kinds "head" and "ffn", (S,) what each character that the head
-    attends to adds, or (U,) what each unit adds; they sum to the part. scale: the number by which
-    the last norm divides, which is held. characters: the K = 1 or 2 characters that are compared.
-    probabilities: (K,), as the GPT predicts them. same: minus the logarithm of the sum of
-    exp(logit) over all characters. text: what the GPT has read. checks: whether the sum is right,
-    and how far the logits of the float32 model are from those shown.
+    parts: the P parts, in the order of computation. values: (P,) what they add, in float64. They
+    sum to `logit`. sources: for each part of the kinds "head" and "ffn", (S,) what the characters
+    that the head attends to add, or (U,) what the units add. They sum to the part's value. scale:
+    the number by which the last norm divides. characters: the explained character, or K = 2
+    characters whose logits are compared. probabilities: (K,) as the GPT predicts them. same: the
+    negative logarithm of the sum of exp(logit) over all characters. text: what the GPT has read.
+    checks: whether the values sum to the logit, and how far the float32 logits are from these.
     """
 
     parts: tuple[Part, ...]
@@ -248,9 +246,9 @@ class Why(Arrays, Result):
 
     @property
     def title(self) -> str:
-        """What follows, and which part of the model decides it most."""
+        """The next character, and the part that adds most to its logit."""
         pairs = zip(self.characters, self.probabilities.tolist(), strict=True)
-        chances = [f"{quoted(name)} ({short_number(chance)})" for name, chance in pairs]
+        chances = [f"{quoted_label(name)} ({short_number(chance)})" for name, chance in pairs]
         comes = " comes" if self.probabilities[0] >= LIKELY else ","
         begin = f"{quoted_end(self.text)}{comes} {' rather than '.join(chances)}"
         sign = -1 if len(self.characters) == 2 and self.logit < 0 else 1
@@ -265,13 +263,13 @@ class Why(Arrays, Result):
         return f"{begin}: {name} {verb} most" + (f", from {reads}" if reads else "")
 
     def shown(self, all: bool = False) -> list[dict[str, Any]]:
-        """The parts that add or subtract most, the others together, and the sum."""
+        """Returns rows: the parts with the largest values, the others together, and the sum."""
         ranking = np.argsort(-np.abs(self.values), kind="stable").tolist()
         listed = ranking if all else ranking[:PARTS]
-        logits = " − ".join(f"logit of {quoted(character)}" for character in self.characters)
+        logits = " − ".join(f"logit of {quoted_label(character)}" for character in self.characters)
         lines = [(part_name(self.parts[n]), self.values[n], self._reads(n, all)) for n in listed]
         if others := ranking[len(listed) :]:
-            lines.append((counted(len(others), "other part"), self.values[others].sum(), ""))
+            lines.append((pluralize(len(others), "other part"), self.values[others].sum(), ""))
         lines.append(("sum", self.values.sum(), f"{logits}, in nats"))
         return [{"part": part, "adds": float(adds), "reads": reads} for part, adds, reads in lines]
 
@@ -279,8 +277,8 @@ class Why(Arrays, Result):
         if not all:
             return "every part: --all"
         return (
-            f"the last norm divides by {self.scale:.4f}, as for this text; without a part, that "
-            "and all later parts may change, too"
+            f"the last norm divides by {self.scale:.4f} in this text; without a part, this number "
+            "and all later parts would change"
         )
 
     def checked(self) -> tuple[Check, ...]:
@@ -288,8 +286,8 @@ class Why(Arrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each part, or for each character that a head attends to; `adds` sums to the
-        logit.
+        """A row for every part, or for every character that a head attends to. The values `adds` of
+        all rows sum to the logit.
         """
         rows = []
         for number, (part, value) in enumerate(zip(self.parts, self.values.tolist(), strict=True)):
@@ -316,7 +314,7 @@ class Why(Arrays, Result):
         return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
 
     def _reads(self, number: int, all: bool) -> str:
-        """The character from which a head takes most; for `all`, what several of them add."""
+        """Says which character a head takes most from, or with `all`, what several of them add."""
         if self.parts[number].kind != "head":
             return ""
         values = self._sources(number)
@@ -324,55 +322,53 @@ class Why(Arrays, Result):
         if not all:
             return self._described(order[0])
         items = [
-            f"{place} {quoted(self.text[place])} {signed_number(values[place], 3)}"
+            f"{place} {quoted_label(self.text[place])} {signed_number(values[place], 3)}"
             for place in order[:MOST_SOURCES]
         ]
-        if rest := order[MOST_SOURCES:]:
-            items.append(f"rest {signed_number(values[rest].sum(), 3)}")
+        if others := order[MOST_SOURCES:]:
+            items.append(f"others {signed_number(values[others].sum(), 3)}")
         return " · ".join(items)
 
     def _described(self, place: int) -> str:
-        """A character that a head reads, in words."""
+        """Says in words which character a head reads."""
         text, last = self.text, len(self.text) - 1
-        name = quoted(text[place])
+        name = quoted_label(text[place])
         if place == last:
             return f"the last character, {name}"
         if place and text[place - 1] == text[last]:
-            return f"the {name} after an earlier {quoted(text[last])}"
-        return f"the {name} {counted(last - place, 'character')} before"
+            return f"the {name} after an earlier {quoted_label(text[last])}"
+        return f"the {name} {pluralize(last - place, 'character')} before"
 
 
 def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) -> Why:
-    """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
-    errors.
-    """
+    """Explains the next character's logit. Raises the same errors as TrainedGPT.why."""
     ids = ids_to_continue(vocabulary, text)
     ids = ids[-reader.config.block_size :] if config.truncate else ids
-    require_fits(reader.config, len(ids))
+    require_fits_context(reader.config, len(ids))
     logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
     expected = probabilities(logits, FilterOptions(temperature=1.0))[0]
-    asked = _asked(vocabulary, config, int(expected.argmax()))
+    tokens = _characters_of(vocabulary, config, int(expected.argmax()))
     exact = reader.in_float64()
     layers = exact.stages(ids)
-    parts = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
+    parts = contributions(exact, layers, np.tile(tokens, (len(ids), 1)))
     scores = exact.logits(exact.final_norm(layers[-1].resid_post))[-1]  # (V,)
-    rounding = float(np.abs(scores[asked] - logits[0, asked]).max())
+    rounding = float(np.abs(scores[tokens] - logits[0, tokens]).max())
     return Why(
         parts=parts.parts,
         values=_difference(parts.values[-1]),
         sources=tuple(map(_difference, parts.sources)),
         logit=float(_difference(parts.logits[-1])),
         scale=parts.scale,
-        characters=tuple(vocabulary.characters[token] for token in asked),
-        probabilities=expected[asked],
+        characters=tuple(vocabulary.characters[token] for token in tokens),
+        probabilities=expected[tokens],
         same=-float(np.logaddexp.reduce(scores)),
         checks=(parts.check, Check("the same in float32", rounding)),
         text=vocabulary.decode(ids),
     )
 
 
-def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
-    """The ids of the one or two characters. Raises ConfigError, TextError."""
+def _characters_of(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
+    """Returns the ids of the one or two characters to explain. Raises ConfigError, TextError."""
     tokens = [likeliest] if config.char is None else []
     for name, character in (("char", config.char), ("against", config.against)):
         if character is not None:
@@ -382,21 +378,21 @@ def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[in
                 raise TextError(f"`{name}`: the model does not know {character!r}")
             tokens.append(token)
     differ = len(set(tokens)) == len(tokens)
-    require(differ, "against", "this is `char` itself; name another one")
+    require(differ, "against", "this is the same character as `char`; give another one")
     return tokens
 
 
 def _difference(values: Array) -> Array:
-    """(K, …) -> (…): the first row, minus the second one if there is one."""
+    """(K, …) -> (…). Returns the first row, minus the second row if K is 2."""
     first: Array = values[0]
     return first - values[1] if len(values) > 1 else first
 
 
 def part_name(part: Part) -> str:
-    """ "L1H2", "L0 feed-forward", "embedding"."""
+    """Returns a name such as "L1H2", "L0 feed-forward" or "embedding"."""
     if part.kind == "head":
         return head_name(part.layer or 0, part.head or 0)
     if part.kind == "bias":
-        return "biases of norms" if part.layer is None else f"L{part.layer} bias"
+        return "bias of the last norm" if part.layer is None else f"L{part.layer} bias"
     name = KINDS[part.kind]
     return name if part.layer is None else f"L{part.layer} {name}"

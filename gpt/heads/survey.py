@@ -1,7 +1,7 @@
-"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation.
+"""Measures all heads of a model: on windows of a text, on synthetic texts, and by ablation.
 
-Ablation says how much the loss rises without a head (Michel et al. 2019): the head's output is
-replaced, and its layer and the later ones are computed again.
+Ablation measures how much the loss rises without a head (Michel et al. 2019). It replaces the
+head's output, and computes this layer and the later ones again.
 Tensor names: N windows, L layers, T time, C n_embd, H heads, D head_size.
 """
 
@@ -20,18 +20,18 @@ import numpy.typing as npt
 from gpt.config import Ablation, HeadsConfig, ModelConfig
 from gpt.devices import cores
 from gpt.errors import TextError
-from gpt.heads.attention_map import FigureForm, require_room
+from gpt.heads.attention_map import FigureForm, require_memory_for_map
 from gpt.heads.measures import (
     RULE,
     Measure,
-    back_names,
     greatest_strengths,
     head_name,
-    induction,
-    job,
+    looks_at,
     measure_heads,
     name_heads,
+    offset_names,
     standard_errors,
+    synthetic_induction,
 )
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Hook, Reader
@@ -39,13 +39,13 @@ from gpt.reading.score import surprisals, windows_at_once
 from gpt.show.result import Arrays, Column, Result, named_form, short_number, signed_number
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted
+from gpt.words import pluralize
 
 MOST_SHOWN = 14  # heads in the short form
 SHORTEST = 3  # characters in a text: a query with two keys, and the next character
-Done = Callable[[float], object]  # called with the share of the work that is done
+Done = Callable[[float], object]  # gets the share of the work that is done
 
-#: What replaces a head's output in each case.
+#: Option `ablate` -> what replaces a head's output.
 REPLACED_BY = {
     "mean": "its mean",
     "zero": "0",
@@ -55,11 +55,11 @@ REPLACED_BY = {
 
 @dataclass(frozen=True, repr=False)
 class Survey(Arrays, Result):
-    """The measures of all heads, on `windows` windows of `characters` characters each.
+    """The measures of all heads on `windows` windows of `characters` characters each.
 
-    text: the name of the text. set_heads: how many heads of the first layer began on a previous
-    character, because gptx sets their first weights so (docs/heads.md): head h on the character
-    h + 1 places before.
+    text: the name of the text. set_heads: the number of heads in the first layer whose first
+    weights gptx has set (docs/heads.md). Head h of these began by looking at the character h + 1
+    places before.
     """
 
     measures: tuple[Measure, ...]
@@ -84,31 +84,32 @@ class Survey(Arrays, Result):
     )
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
-        """Measure -> (L, H) values."""
+        """Returns name of a measure -> (L, H) values."""
         return {measure.name: measure.values for measure in self.measures}
 
     def __repr__(self) -> str:
-        return f"<Survey of heads on {self.measured}>"
+        return f"<Survey of heads on {self.measured_text}>"
 
     @property
     def names(self) -> list[list[str]]:
-        """(L, H) the name of each head, or ""."""
+        """(L, H) names of the heads, "" for a head without a name."""
         return name_heads(self.measures)
 
     def of(self, name: str) -> list[tuple[int, int]]:
-        """(layer, head) of the heads with this name: induction, duplicate, previous, "2 back", …,
-        sink, or "" for no name; those that matter most first.
+        """Returns (layer, head) of the heads with a name, in the order of `ranking`. name:
+        "induction", "duplicate", "previous", "2 back", …, "sink", or "" for no name.
         """
         return [place for place in self.ranking() if self._name(place) == name]
 
     @property
-    def measured(self) -> str:
-        """Which text was measured, and how much of it."""
-        return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
+    def measured_text(self) -> str:
+        """The measured text, and how much of it was measured."""
+        return f"{pluralize(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
     def ranking(self) -> list[tuple[int, int]]:
-        """(layer, head) of every head: by how much the loss rises under ablation, if measured, else
-        by how near a head is to a named kind.
+        """Returns (layer, head) of all heads, the most important ones first. With ablation, the
+        importance of a head is the rise of the loss; otherwise, it is the head's greatest strength
+        (measures.greatest_strengths).
         """
         values = self.to_numpy().get("ablation", greatest_strengths(self.measures))
         order = np.argsort(-np.nan_to_num(values, nan=-np.inf), axis=None, kind="stable")
@@ -118,29 +119,30 @@ class Survey(Arrays, Result):
         return self.names[place[0]][place[1]]
 
     def _row(self, place: tuple[int, int]) -> dict[str, Any]:
-        """A head as people see it: the weight on what it looks at, and the loss without it."""
+        """Returns a row of the short form: what a head looks at, and the loss without it."""
         name, values = self._name(place), self.to_numpy()
         measure = "back" if name == "previous" or name.endswith(" back") else name
         return {
             "head": head_name(*place),
-            "looks_at": job(name),
+            "looks_at": looks_at(name),
             "weight": float(values[measure][place]) if name else None,
             "rise": float(values["ablation"][place]) if "ablation" in values else None,
             "began": "(induction)" if name == "induction" else self._began(place),
         }
 
     def _began(self, place: tuple[int, int]) -> str:
-        """Whether gptx's own first weights made the head do what it does."""
+        """Returns "began so" for a head that does what gptx's first weights made it do, or ""."""
         layer, head = place
         is_set = layer == 0 and head < self.set_heads
-        return "began so" if is_set and self._name(place) == back_names(np.array(head + 1)) else ""
+        same = self._name(place) == offset_names(np.array(head + 1))
+        return "began so" if is_set and same else ""
 
     def columns(self, all: bool = False) -> Sequence[Column]:
         return self.MEASURES if all else self.COLUMNS
 
     def shown(self, all: bool = False) -> Sequence[Any]:
-        """A row for each head with a name, and one for all others; for `all`, one for each measure
-        of each head.
+        """Returns a row for every head with a name, and one row for all others. With `all`, returns
+        a row for every measure of every head.
         """
         if all:
             return [
@@ -156,7 +158,7 @@ class Survey(Arrays, Result):
             more = f"{len(listed) - MOST_SHOWN} more"
             rows.append({"head": more, "looks_at": "at one of these"} | blank)
         if len(others) > 1:
-            row = {"head": f"{len(others)} heads", "looks_at": job("")} | blank
+            row = {"head": f"{len(others)} heads", "looks_at": looks_at("")} | blank
             if "ablation" in self.to_numpy():
                 row["rise"] = self._row(others[0])["rise"]
                 row["began"] = f"most: {head_name(*others[0])}"
@@ -164,10 +166,10 @@ class Survey(Arrays, Result):
         return rows
 
     def _measured(self, measure: Measure, place: tuple[int, int]) -> dict[str, Any]:
-        """A measure of a head, with its standard error and its value for uniform attention."""
+        """Returns a row of the long form: one measure of one head."""
         title = measure.title
         if measure.offsets is not None:
-            title = job(str(back_names(measure.offsets)[place]))
+            title = looks_at(str(offset_names(measure.offsets)[place]))
         return {
             "head": head_name(*place),
             "measure": title,
@@ -184,7 +186,7 @@ class Survey(Arrays, Result):
 
     def sentence(self, all: bool = False) -> str:
         layer, head = self.ranking()[0]
-        parts = [f"{counted(self.windows, 'window')} of {self.text}"]
+        parts = [f"{pluralize(self.windows, 'window')} of {self.text}"]
         if "ablation" in self.to_numpy():
             parts.append("loss in nats")
         if any(map(self._began, self.ranking())):
@@ -196,7 +198,7 @@ class Survey(Arrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each head with every measure, in the order of `ranking`."""
+        """A row for every head with all measures, in the order of `ranking`."""
         columns: dict[str, npt.NDArray[Any]] = {}
         for measure in self.measures:
             columns |= measure.columns()
@@ -224,15 +226,15 @@ class Survey(Arrays, Result):
         }
 
     def save(self, path: str | Path) -> Path:
-        """Writes a figure (.svg, .pdf or .png): bars of each head's weight on what it looks at, and
-        of the loss without it. Raises ConfigError for another ending and without matplotlib,
-        StorageError.
+        """Writes a figure (.svg, .pdf or .png) and returns its path. Bars show every head's weight
+        on what it looks at, and the loss without it. Raises ConfigError for another ending and if
+        matplotlib is missing. Raises StorageError if the file cannot be written.
         """
         target = Path(path)
         return files.save(target, self.figure(named_form(target, get_args(FigureForm))))
 
     def figure(self, form: str) -> bytes:
-        """The figure as a file's content. form: svg, pdf or png. Raises ConfigError."""
+        """Returns the content of a figure's file. form: svg, pdf or png. Raises ConfigError."""
         from gpt.show.figure import bars_figure
 
         rows = [self._row(place) for place in self.ranking()]
@@ -240,7 +242,7 @@ class Survey(Arrays, Result):
         bars = {"weight there": [row["weight"] for row in rows]}
         if "ablation" in self.to_numpy():
             bars["loss without it (nats)"] = [row["rise"] for row in rows]
-        return bars_figure(labels, bars, f"heads on {self.measured}", form)
+        return bars_figure(labels, bars, f"heads on {self.measured_text}", form)
 
 
 def survey(
@@ -252,21 +254,21 @@ def survey(
     text: str = "a text",
     done: Done = lambda share: None,
 ) -> Survey:
-    """(n,) ids of the text named `text` -> every measure over windows of block_size, spread over
-    the text.
+    """Computes all measures over windows of block_size from (n,) ids of the text named `text`.
 
-    done: gets the share of the ablation that is done. Raises TextError if the text is too short.
+    done: is called with the share of the ablation that is done. Raises TextError if the text is too
+    short.
     """
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
     length = windows.shape[1] - 1
-    require_room(config, length)
-    texts = (  # one at a time, as the stages are large
+    require_memory_for_map(config, length)
+    texts = (  # computed one at a time, because the stages are large
         (ids, [stages.weights for stages in reader.stages(ids)]) for ids in windows[:, :-1]
     )
     measures = measure_heads(texts)
     words = [n for n, character in enumerate(vocabulary.characters) if character.isalnum()]
-    if synthetic := induction(reader, windows[np.isin(windows, words)]):
+    if synthetic := synthetic_induction(reader, windows[np.isin(windows, words)]):
         after = 1 + [measure.name for measure in measures].index("induction")
         measures.insert(after, synthetic)
     if ablation:
@@ -276,9 +278,9 @@ def survey(
 
 
 def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
-    """At most `most` windows of `length` + 1 ids, evenly over the text; no two share a target.
-
-    A shorter text is one window. Raises TextError below SHORTEST characters.
+    """Returns at most `most` windows of `length` + 1 ids, spread evenly over the text. No two
+    windows predict the same character. A shorter text is one window. Raises TextError for a text of
+    less than SHORTEST characters.
     """
     if len(ids) < SHORTEST:
         raise TextError(f"the text is too short for measures: it needs {SHORTEST} characters")
@@ -289,12 +291,12 @@ def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[A
 
 
 def ablate(reader: Reader, windows: Ids, how: Ablation, done: Done = lambda share: None) -> Measure:
-    """How much the loss of (N, T + 1) windows rises without each head, in nats per character, with
-    paired standard errors over windows.
+    """Measures how much the loss of (N, T + 1) windows rises without each head.
 
-    how: the replacement of the head's output. mean: its mean over all characters of all windows.
-    resample: its output in another window at the same position (Chan et al. 2022), the same
-    for all heads. Raises TextError for resampling with a single window.
+    The rise is in nats per character, and its standard error is that of the N rises. how: what
+    replaces the head's output. "mean" is its mean over all characters of all windows, "zero" is 0,
+    and "resample" is its output at the same position of another window (Chan et al. 2022), which is
+    the same window for all heads. Raises TextError for "resample" with a single window.
     """
     parts = _replacement_parts(reader, windows, how)
     layers, heads = reader.config.n_layer, reader.config.n_head
@@ -311,16 +313,13 @@ def ablate(reader: Reader, windows: Ids, how: Ablation, done: Done = lambda shar
 
 
 def mean_contexts(reader: Reader, windows: Ids) -> Array:
-    """(L, H, D) mean output of each head over all characters of (N, T + 1) windows, which replaces
-    the output for "mean".
-    """
+    """Returns (L, H, D) mean outputs of the heads over all characters of (N, T + 1) windows."""
     return _mean([_Part(reader, part, False) for part in _divided(windows, reader.config)])
 
 
 def other_windows(N: int) -> Ids:
-    """(N,) another window for each window, in a random order in which each occurs once.
-
-    Raises TextError if N is 1.
+    """Returns (N,) for every window the number of another window; all numbers occur once. The
+    choice is random, with a fixed seed. Raises TextError if N is 1.
     """
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
@@ -331,13 +330,13 @@ def other_windows(N: int) -> Ids:
 
 
 def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
-    """The windows in parts: one for each core, or more if memory requires it."""
+    """Divides the windows into a part for every core, or into more parts if memory is short."""
     size = min(windows_at_once(config), math.ceil(len(windows) / cores()))
     return [windows[n : n + size] for n in range(0, len(windows), size)]
 
 
 def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Part]:
-    """All windows in parts, each with what replaces the outputs of its heads; see `ablate`."""
+    """Divides the windows into parts, and computes what replaces the outputs of the heads there."""
     others = other_windows(len(windows)) if how == "resample" else None
     parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
     ends = np.cumsum([len(part.ids) for part in parts])[:-1]
@@ -346,32 +345,32 @@ def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Par
         if others is not None:
             outputs = np.split(np.concatenate([p.contexts[layer] for p in parts])[others], ends)
         for part, output in zip(parts, outputs, strict=True):
-            part.replaced.append(output)
+            part.replacements.append(output)
     return parts
 
 
 def _mean(parts: Sequence[_Part]) -> Array:
-    """(L, H, D) mean output of each head over all characters of all windows."""
+    """Returns (L, H, D) mean outputs of the heads over all characters of all parts."""
     characters = sum(part.ids.size for part in parts)
     mean: Array = np.sum([part.sums for part in parts], axis=0) / characters
     return mean
 
 
 class _Part:
-    """Some windows computed by the whole model: the input of each layer, and the losses.
+    """B of the windows, with what the whole model computes for them.
 
-    sums: for each layer, (H, D) the heads' outputs added over all characters. contexts: (B, H, T,
-    D) their outputs, if needed. replaced: what replaces them in each layer, an array that
-    broadcasts to their shape.
+    sums: for every layer, the (H, D) sums of the heads' outputs over all characters. contexts: for
+    every layer, the (B, H, T, D) outputs, if needed. replacements: for every layer, an array that
+    replaces the outputs and broadcasts to their shape.
     """
 
     def __init__(self, reader: Reader, windows: Ids, needed: bool) -> None:
         self.reader, self.ids, self._targets = reader, windows[:, :-1], windows[:, 1:]
         self.sums, self.contexts, self._streams = list[Array](), list[Array](), list[Array]()
-        self.replaced = list[Array]()
+        self.replacements = list[Array]()
         x = reader.embed(self.ids)
-        # With any hook numpy computes, so a comparison with replaced stages is exact even if a
-        # device computes other forward passes.
+        # With a hook, numpy computes the pass even if a device computes other passes. So the
+        # comparison with replaced outputs is exact.
         unchanged: Hook = lambda name, layer, stage: stage  # noqa: E731
         for layer in range(reader.config.n_layer):
             self._streams.append(x)
@@ -383,11 +382,11 @@ class _Part:
         self._losses = self._loss(x)
 
     def rise(self, layer: int, head: int) -> Array:
-        """(B,) how much each window's loss rises, in nats per character, without a head."""
+        """Returns the (B,) rises of the windows' losses without a head, in nats per character."""
 
         def hook(name: str, at: int, stage: Array) -> Array:
             if (name, at) == ("context", layer):
-                stage[:, head] = self.replaced[layer][..., head, :, :]
+                stage[:, head] = self.replacements[layer][..., head, :, :]
             return stage
 
         later = range(layer, self.reader.config.n_layer)
@@ -395,7 +394,7 @@ class _Part:
         return self._loss(x) - self._losses
 
     def _loss(self, x: Array) -> Array:
-        """(B, T, C) output of the last layer -> (B,) mean nats of each window's targets."""
+        """(B, T, C) output of the last layer -> (B,) losses of the windows, in nats."""
         logits = self.reader.logits(self.reader.final_norm(x))
         nats = surprisals(logits, self._targets).astype(np.float64)
         return nats.mean(axis=-1)  # type: ignore[no-any-return]

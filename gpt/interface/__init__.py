@@ -1,1 +1,1 @@
-"""What both Python and the commands call: opens models, evaluates texts, lists runs."""
+"""The functions and classes that Python users and the commands call."""

@@ -1,5 +1,5 @@
-"""What `gptx eval` and `run.eval` compute: how well a model predicts a text, compared with
-counting, and how much of it the model has learned.
+"""Computes what `gptx eval` and `run.eval` show: how well a model predicts a text, and counted
+letter sequences alone; and how much of the text the model was trained on.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from gpt.vocabulary import Ids, known_text, log_note
 if TYPE_CHECKING:
     from gpt.interface.trained import EvalCall, TrainedGPT
 
-MOST_SHOWN = 10_000  # characters of the validation split with surprisals
-MOST_SCORED = 1_000_000  # characters to score in a longer split
+MOST_SHOWN = 10_000  # characters of the validation split whose surprisals are shown
+MOST_SCORED = 1_000_000  # characters of the validation split that are scored
 
 
 def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
-    """Scores a text; warns if the model has learned it. Raises TextError."""
+    """Scores a text. Logs a warning if the model was trained on some of it. Raises TextError."""
     reading = model.vocabulary.read(text, call.unknown)
     reading = known_text(model.vocabulary, reading, call.name)
-    manifest, share = model.recorded, 0.0
+    manifest, share = model.manifest_or_none, 0.0
     if manifest is not None:
         share = share_learned(text, model.name, manifest, Path(call.data))
     if share:
         part = call.name if share == 1 else f"{math.ceil(100 * share)}% of {call.name}"
         log_note(
-            f"warning: {part} is in the text that this run was trained on, so its loss is of text "
-            "that the model has learned and says nothing about new texts"
+            f"warning: {part} is in the text that this run was trained on, so the loss says "
+            "nothing about new texts"
         )
     facts = {
         "scored": call.name,
@@ -54,13 +54,13 @@ def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
 
 
 def evaluate_split(model: TrainedGPT, call: EvalCall) -> Evaluation:
-    """Scores the validation split; if it is long, only its first characters. Raises TextError."""
-    manifest = model.recorded
+    """Scores the validation split, or the first characters of a long one. Raises TextError."""
+    manifest = model.manifest_or_none
     purpose, advice = "the validation split", "; or give a text"
     _, ids = splits_of_run(model.name, manifest, Path(call.data), purpose, advice)
     name = f"validation split of {model.name}"
     most, context = (MOST_SHOWN, 0) if call.chars else (MOST_SCORED, 1)
-    if (count := len(ids)) > most + context:  # the first character is context only
+    if (count := len(ids)) > most + context:  # the first character is only context
         ids = ids[: most + context]
         if not call.chars:
             log_note(
@@ -81,8 +81,8 @@ def _evaluate(
     places: npt.NDArray[Any] | None = None,
     manifest: Manifest | None = None,
 ) -> Evaluation:
-    """places: each character's position in its file. manifest: the run's, if the text is its
-    validation split, on which counting was measured, too.
+    """Scores ids. places: the positions of the characters in their file. manifest: that of the run,
+    if the ids are its validation split; it has the loss of counting on this split.
     """
     surprisals = None
     loss = score(model.reader, ids, model.mixture)

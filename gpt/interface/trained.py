@@ -1,5 +1,5 @@
-"""A trained GPT with its vocabulary: what Python and the commands call on a model, and how to open
-one. What computes is imported at its first use, so that a model opens fast.
+"""A trained GPT with its vocabulary: its methods for Python users and commands, and the functions
+that open it. The methods import the modules that compute, so that a model opens fast.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gpt.config import (
     WhyConfig,
 )
 from gpt.config.fields import Options, keywords_from
-from gpt.config.model import OnUnknown
+from gpt.config.model import OnUnknown, seed_of
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import DeviceReader, difference, open_proven, reader_on_device
+from gpt.reading.probe import DeviceReader, open_checked_reader, probe_error, reader_on_device
 from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Question(Options):
-    """What every question about a text takes."""
+class _TextCall(Options):
+    """The arguments of every method that reads one text."""
 
     text: Annotated[str | None, Meta()] = field(default=None, kw_only=False)
     unknown: OnUnknown = "fold"
@@ -73,17 +73,17 @@ class SampleCall(SampleConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnCall(AttnConfig, _Question):
+class AttnCall(AttnConfig, _TextCall):
     """The arguments of TrainedGPT.attn."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextCall(FilterOptions, _Question):
+class NextCall(FilterOptions, _TextCall):
     """The arguments of TrainedGPT.next."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhyCall(WhyConfig, _Question):
+class WhyCall(WhyConfig, _TextCall):
     """The arguments of TrainedGPT.why."""
 
 
@@ -98,7 +98,7 @@ class HeadsCall(HeadsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalCall(EvalConfig, _Question):
+class EvalCall(EvalConfig, _TextCall):
     """The arguments of TrainedGPT.eval."""
 
     name: Annotated[str, Meta()] = "the text"
@@ -106,10 +106,11 @@ class EvalCall(EvalConfig, _Question):
 
 
 class TrainedGPT:
-    """One checkpoint's model. When it first computes, its probe is checked: a model that does not
-    compute the logits that torch computed when it was saved raises CheckpointError.
+    """The model of one checkpoint. Its file contains a probe: a text, and the logits that torch
+    computed for this text at saving. Before its first computation, the model checks that it
+    computes the same logits, or else raises CheckpointError.
 
-    checkpoint: None for a model file without its run. device: "cpu" uses numpy, others torch.
+    checkpoint: None for a model file without its run. device: "cpu" uses numpy, others use torch.
     """
 
     def __init__(
@@ -126,14 +127,14 @@ class TrainedGPT:
         """The same model on another device; "auto" may become "cpu". Raises ConfigError."""
         return TrainedGPT(self.stored, self.checkpoint, check_device(device, try_torch))
 
-    def prove(self) -> TrainedGPT:
-        """Checks the probe, unless that was done. Raises CheckpointError."""
-        _ = self.proof
+    def check_probe(self) -> TrainedGPT:
+        """Checks the probe, if it is not checked yet. Raises CheckpointError."""
+        _ = self.probe_check
         return self
 
     @cached_property
     def _proven(self) -> tuple[Reader, Check]:
-        reader, proof = open_proven(self.stored)
+        reader, proof = open_checked_reader(self.stored)
         if self.device != "cpu":
             open_device = partial(open_on_device, self.stored, self.device)
             reader = reader_on_device(reader, self.stored.probe, open_device)
@@ -145,14 +146,14 @@ class TrainedGPT:
         return self._proven[0]
 
     @property
-    def proof(self) -> Check:
-        """The largest difference, in float64, from torch's logits at saving."""
+    def probe_check(self) -> Check:
+        """The largest difference between the probe's logits and this model's, in float64."""
         return self._proven[1]
 
     @cached_property
-    def rounding(self) -> Check:
-        """The largest difference of this reader from the same logits, in float32."""
-        return Check("logits in float32", difference(self.reader, self.stored.probe), detail=True)
+    def float32_check(self) -> Check:
+        """The largest difference between the probe's logits and this model's, in float32."""
+        return Check("logits in float32", probe_error(self.reader, self.stored.probe), detail=True)
 
     def __repr__(self) -> str:
         shape = layers_and_heads(self.config.n_layer, self.config.n_head)
@@ -160,24 +161,24 @@ class TrainedGPT:
         return f"<TrainedGPT {self.stored.title}: {shape}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies share no decoder."""
+        """A copy has decoders of its own."""
         return TrainedGPT, (self.stored, self.checkpoint, self.device)
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint of a result, and what computed it."""
+        """What a result records about its model: the checkpoint, and the device that computed."""
         device = self.device if isinstance(self.reader, DeviceReader) else "cpu"
         return {**self.stored.origin, "device": device}
 
     @property
-    def recorded(self) -> Manifest | None:
-        """`manifest`; None for a model file without its run."""
+    def manifest_or_none(self) -> Manifest | None:
+        """`manifest`, or None for a model file without its run."""
         return self.checkpoint.manifest if self.checkpoint else None
 
     @property
-    def separator(self) -> str:
-        """What separates the items of the run's text; "" if it is no list or not known."""
-        return self.recorded.train.item_separator if self.recorded else ""
+    def item_separator(self) -> str:
+        """The text between the items of the run's text; "" if this text is no list or unknown."""
+        return self.manifest_or_none.train.item_separator if self.manifest_or_none else ""
 
     @property
     def path(self) -> Path:
@@ -186,22 +187,22 @@ class TrainedGPT:
 
     @property
     def manifest(self) -> Manifest:
-        """Everything that the checkpoint records beside its tensors: losses, corpus, versions."""
+        """What the checkpoint records beside its tensors: losses, corpus, options, versions."""
         return self._saved.manifest
 
     @property
     def training(self) -> TrainConfig:
-        """The options of the training; `config` has those of the model."""
+        """The options of the training; `config` has the options of the model."""
         return self.manifest.train
 
     @property
     def steps(self) -> list[int]:
-        """The steps that are on the disk now, oldest first. `at` opens a step."""
+        """The steps that are on the disk now, in order. `at` opens one of them."""
         return Run(self.path).steps()
 
     @property
     def curve(self) -> Curve:
-        """The losses at each evaluation so far, in nats per character."""
+        """The losses at all evaluations so far, in nats per character."""
         from gpt.storage.overview import Overview
 
         run = Run(self.path)
@@ -218,14 +219,14 @@ class TrainedGPT:
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """The counting expert and its gate, if the model has them."""
+        """The counts of letter sequences and their gate; None for a model without counting."""
         from gpt.counting.mixture import load_mixture
 
         return load_mixture(self.stored)
 
     @cached_property
     def decoders(self) -> Decoders:
-        """Decoders with a KV cache."""
+        """The decoders that generate text, with KV caches."""
         from gpt.reading.decode import ParallelDecoder
         from gpt.reading.sampler import Decoders
 
@@ -235,25 +236,24 @@ class TrainedGPT:
 
     @keywords_from(SampleCall)
     def sample(self, call: SampleCall) -> Any:
-        """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
-        sample -n` does; for a list of prompts, a list with one of these for each.
+        """Continues the prompt and returns the whole text; for n > 1, a list of n texts. For a list
+        of prompts, returns a list with one such result per prompt.
 
-        A text has its `seed`; `new`, what follows the prompt; and `ended`: "length", "stop", or
-        "copies" if only copies were left to write. It ends before the first of the texts in `stop`.
-        new: of a run with `items`, a list of up to n whole items that are not in its text, no two
-        equal. Raises TextError for an unknown character, ConfigError, OutOfMemory.
+        A returned text has the attributes `seed`; `new`, the text after the prompt; and `ended`,
+        the reason why it ends: "length", "stop", or "copies" if only copies of the training text
+        were left to write. stop: texts; the model stops before the first of them. new: returns a
+        list of up to n whole items, all different, that the text of a run with `items` lacks.
+        Raises TextError for an unknown character, ConfigError, OutOfMemory.
         """
-        from gpt.reading.writing import Writing
+        from gpt.reading.writing import SampleWriter, new_items
 
         if call.new:
-            from gpt.config.model import seed_of
-            from gpt.reading.writing import new_items
-
             return [*new_items(self, replace(call, seed=seed_of(call)), Path(call.data))]
         prompts = [call.prompt] if isinstance(call.prompt, str) else call.prompt
-        stream = partial(self.stream, stop=call.stop, unknown=call.unknown, data=Path(call.data))
-        writing = Writing(partial(stream, config=call), prompts)
-        for _ in writing.pieces():
+        data = Path(call.data)
+        stream = partial(self.stream, config=call, stop=call.stop, unknown=call.unknown, data=data)
+        writing = SampleWriter(stream, prompts)
+        for _ in writing.text_pieces():
             pass
         if writing.failures:
             raise writing.failures[0]
@@ -271,20 +271,19 @@ class TrainedGPT:
         unknown: Unknown = "fold",
         data: Path = Path("data"),
     ) -> Samples:
-        """The new text of each of config.n samples, step by step; a list's begins at an item and
-        ends with it. Raises TextError, OutOfMemory, ConfigError.
+        """Generates config.n samples step by step, without the prompt. For a run with `items`, a
+        sample is one item. Raises TextError, OutOfMemory, ConfigError.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        known, separator = self.known_text(prompt, unknown), self.separator
+        known, separator = self.known_text(prompt, unknown), self.item_separator
         if separator:
             stop = stop or (separator,)
         require_memory(self.config, config.n, len(prompt) + config.length)
         copies = self._copies(config.avoid_copies, data) if config.avoid_copies else None
-        decoding = self.decoders.lend_decoder()
         return Samples(
-            decoding,
+            self.decoders.lend_decoder(),
             self.vocabulary,
             known,
             config,
@@ -295,40 +294,42 @@ class TrainedGPT:
         )
 
     def _copies(self, most: int, data: Path) -> Passages:
-        """The training text's passages of `most` + 1 characters. Raises TextError."""
+        """All passages of `most` + 1 characters in the training text. Raises TextError."""
         from gpt.corpus.corpus import splits_of_run
         from gpt.reading.writing import MOST, Passages
 
         if (data, most) not in self._passages:
-            train, _ = splits_of_run(self.name, self.recorded, data, "`avoid_copies`")
+            train, _ = splits_of_run(self.name, self.manifest_or_none, data, "`avoid_copies`")
             self._passages[data, most] = Passages(train[:MOST], most + 1)
         return self._passages[data, most]
 
     @keywords_from(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
-        """Every stage of every head for the text; None: an example. Raises TextError for an empty
-        or too long text and for unknown characters.
+        """Computes every stage of every head for a text; without a text, for an example. Raises
+        TextError for an empty or too long text and for unknown characters.
         """
-        from gpt.heads.attention_map import inspect
+        from gpt.heads.attention_map import compute_attention_map
 
         text = self.known_text(self.text_or_example(call.text), call.unknown, call.truncate)
-        proofs = (replace(self.proof, detail=True), self.rounding)
-        return inspect(self.reader, text, self.vocabulary.encode(text), proofs, model=self)
+        checks = (replace(self.probe_check, detail=True), self.float32_check)
+        return compute_attention_map(
+            self.reader, text, self.vocabulary.encode(text), checks, model=self
+        )
 
     @keywords_from(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
-        """The distribution of the next character, before and after temperature and filters. Raises
-        TextError, ConfigError.
+        """Computes the distribution of the next character, before and after temperature and
+        filters. Raises TextError, ConfigError.
         """
-        from gpt.heads.next_character import next_of_text
+        from gpt.heads.next_character import predict_next
 
         text = self.known_text(self.text_or_example(call.text), call.unknown)
-        return next_of_text(self.reader, self.vocabulary, text, call, self.mixture)
+        return predict_next(self.reader, self.vocabulary, text, call, self.mixture)
 
     @keywords_from(WhyCall)
     def why(self, call: WhyCall) -> Why:
-        """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
-        logit of the next character, in float64; the sum is exact. Raises TextError, ConfigError.
+        """Computes what the embedding, each head, each feed-forward layer and each bias add to the
+        logit of the next character, exactly in float64. Raises TextError, ConfigError.
         """
         from gpt.heads.next_character import why
 
@@ -341,14 +342,16 @@ class TrainedGPT:
         unknown: Unknown = "fold",
         truncate: bool = False,
     ) -> str:
-        """The text as the model reads it. truncate: only its end. Raises TextError."""
+        """The text in characters that the model knows: `unknown` says what happens to others.
+        truncate: keeps only the last block_size characters. Raises TextError.
+        """
         reading = self.vocabulary.read(text, unknown)
         if truncate:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         return known_text(self.vocabulary, reading).text
 
     def text_or_example(self, text: str | None, name: str = "text") -> str:
-        """The text, or else the example of the model file, which a note quotes."""
+        """The text or, without one, the example in the model file, which a note quotes."""
         if text is None:
             text = self.stored.example()
             log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
@@ -356,8 +359,8 @@ class TrainedGPT:
 
     @keywords_from(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
-        """Every head's measures on a text; without one, on `default_text`. name: of the text, for
-        the result. done: gets the share of the work that is done. Raises TextError.
+        """Measures every head on a text; without one, on `default_text`. name: the name of the text
+        in the result. done: is called with the share of the work that is done. Raises TextError.
         """
         from gpt.heads.survey import survey
 
@@ -373,22 +376,23 @@ class TrainedGPT:
         return survey(self.reader, self.vocabulary, ids, call, text=name, done=call.done)
 
     def default_text(self, data: Path = Path("data")) -> tuple[Ids, str]:
-        """The validation split, and its name; if the run or its corpus is missing, the excerpt in
-        the model file, with a note.
+        """The validation split and its name. If the split is missing, logs a note and returns the
+        excerpt in the model file.
         """
         from gpt.corpus.corpus import splits_of_run
 
         try:
-            return splits_of_run(self.name, self.recorded, data)[1], "the validation split"
+            return splits_of_run(self.name, self.manifest_or_none, data)[1], "the validation split"
         except TextError as error:
             log_note(f"note: {error}; measuring on {self.excerpt_name}")
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
     def excerpt_name(self) -> str:
-        """The name of the text that the model file contains."""
+        """The name of the excerpt that the model file contains."""
         size = f"{len(self.stored.excerpt):,}"
-        if self.recorded and not self.recorded.corpus.digest:  # it was imported without its text
+        manifest = self.manifest_or_none
+        if manifest and not manifest.corpus.digest:  # an imported run without its text
             return f"{size} characters that the model has written"
         return f"the validation split's first {size} characters"
 
@@ -401,17 +405,18 @@ class TrainedGPT:
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
     ) -> Activations:
-        """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
+        """Computes the stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
-        texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`. names:
-        of stages (docs/heads.md); None: all but head_output. layers: None: all. patch: replaces
-        stages; what follows is computed from the new values. Its keys are those of acts[key],
-        (stage, layer, head, position), where parts left out mean all, and a range means several
-        positions. Its values are a number, an array that broadcasts to acts[key], or a function of
-        one layer's array that returns such an array. Positions count from 0, also in the padding at
-        the end of a shorter text. docs/python.md has examples.
+        texts: texts, or (N, T) ids, of 1 to block_size characters; None: an example. names:
+        the names of stages (docs/heads.md); None: all but head_output. layers: None: all layers.
+        Positions count from 0, also in the padding at the end of a shorter text.
 
-        Raises TextError, ValueError for unknown names and other shapes, IndexError for a layer,
+        patch: replaces values of stages; the model computes all later stages from the new values.
+        A key is that of acts[key]: (stage, layer, head, position). What it leaves out at its end
+        means all, and a range means several positions. A value is a number, an array that can be
+        broadcast to acts[key], or a function of one layer's array that returns such an array.
+
+        Raises TextError, ValueError for unknown names and wrong shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory.
         """
         from gpt.heads.activations import ActivationPlan, pad_texts
@@ -428,21 +433,22 @@ class TrainedGPT:
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
     ) -> Array:
-        """(N, T, vocab_size) logits after each character, of the GPT alone; see `activations`. Zero
-        ablation of a head: run.logits(texts, patch={("context", layer, head): 0}).
+        """Computes the logits of the GPT alone after every character: (N, T, vocab_size). Takes the
+        arguments of `activations`. This sets the output of a head to zero (zero ablation):
+        run.logits(texts, patch={("context", layer, head): 0}).
         """
         return self.activations(texts, "logits", patch=patch, unknown=unknown)["logits"]
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights by TransformerLens's names: weights["W_Q", layer, head]."""
+        """The weights under TransformerLens's names: weights["W_Q", layer, head]."""
         from gpt.heads.activations import Weights
 
         return Weights.of(self.reader)
 
     def torch(self) -> GPT:
-        """A copy of the GPT as a torch module with trainable weights, for gradients: (B, T) int64
-        ids -> (B, T, vocab_size) logits, without dropout. Imports torch.
+        """A copy of the GPT as a torch module with trainable weights, without dropout. It maps
+        (B, T) int64 ids to (B, T, vocab_size) logits. Imports torch.
         """
         from gpt.training.trainer import load_gpt
 
@@ -450,9 +456,9 @@ class TrainedGPT:
 
     @keywords_from(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
-        """How well the model predicts a text or, without one, the validation split of its run.
-        name: of the text, for the result. Logs a warning if the model has learned some of it.
-        Raises TextError, ConfigError.
+        """Measures how well the model predicts a text or, without one, the validation split. name:
+        the name of the text in the result. Logs a warning if the model was trained on some of the
+        text. Raises TextError, ConfigError.
         """
         from gpt.interface.evaluating import evaluate_split, evaluate_text
 
@@ -466,15 +472,15 @@ class TrainedGPT:
         *,
         data: str | Path = "data",
     ) -> list[Novelty]:
-        """How much of each text the model copied from its training text; prompts do not count.
-        Raises TextError if that text is missing.
+        """Measures how much of every text is copied from the training text. The prompt of a sample
+        does not count. Raises TextError if the training text is missing.
         """
         from gpt.corpus.corpus import splits_of_run
         from gpt.reading.writing import MOST, Novelty, Sample, longest_copies
 
-        if isinstance(texts, str):  # it is a sequence of texts, too
+        if isinstance(texts, str):  # a str is a sequence of texts, too
             raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
-        train, _ = splits_of_run(self.name, self.recorded, Path(data), "`novelty`")
+        train, _ = splits_of_run(self.name, self.manifest_or_none, Path(data), "`novelty`")
         if len(train) > MOST:
             log_note(f"note: searching for copies only in the first {MOST:,} characters")
         new = [text.new if isinstance(text, Sample) else text for text in texts]
@@ -482,14 +488,14 @@ class TrainedGPT:
         return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
-        """The same run at "best", "last" or another of its `steps`. Raises CheckpointError,
+        """Opens the same run at "best", "last" or another of its `steps`. Raises CheckpointError,
         ConfigError.
         """
         checkpoint = Run(self.path).at(step)
-        return TrainedGPT(checkpoint.model(), checkpoint, self.device).prove()
+        return TrainedGPT(checkpoint.model(), checkpoint, self.device).check_probe()
 
     def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
-        """Writes the model into one HTML file: type in the page, and every head follows. Raises
+        """Writes the model into an HTML page that shows what every head does as one types. Raises
         TextError, StorageError.
         """
         from gpt.page.live import live_page
@@ -500,21 +506,21 @@ class TrainedGPT:
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:
-    """Opens a folder of runs (the pinned run, otherwise the newest), a run, a checkpoint's folder,
-    or a model file; if no such path exists, the run of this name in checkpoints/.
+    """Opens a run, a step's folder, a model file, or the pinned, otherwise the newest run in a
+    folder of runs. If the path does not exist, opens the run of this name in checkpoints/.
 
-    step: "best", "last" or a number. device: "cpu" uses numpy; "cuda" and "mps" compute with torch;
-    if they do not reproduce the probe, the CPU computes. "auto" uses CUDA if there is any. Replaced
-    activations are always computed on the CPU. Raises CheckpointError, ConfigError.
+    step: "best", "last" or a number. device: "cpu" uses numpy, "cuda" and "mps" use torch, and
+    "auto" uses CUDA if there is any. If a GPU does not reproduce the logits of the probe, the CPU
+    computes. Patched activations always use the CPU. Raises CheckpointError, ConfigError.
     """
     if not os.path.lexists(path) and os.path.dirname(path) == "":
-        return find_model(Path("checkpoints"), str(path), step).on(device).prove()
-    return read_checkpoint(path, step).on(device).prove()
+        return find_model(Path("checkpoints"), str(path), step).on(device).check_probe()
+    return read_checkpoint(path, step).on(device).check_probe()
 
 
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
-    """Lists the runs of a folder. For a damaged run, a note is logged. Raises CheckpointError if
-    the folder has no run.
+    """Lists the runs of a folder. Logs a note for every damaged run. Raises CheckpointError if the
+    folder has no run.
     """
     from gpt.storage.overview import read_runs
 
@@ -527,8 +533,8 @@ def runs(checkpoints: str | Path = "checkpoints") -> Runs:
 def find_model(
     checkpoints: Path, run: str | None, step: str | SupportsIndex = "best"
 ) -> TrainedGPT:
-    """The run named `run` in `checkpoints`, or at this path; None: the pinned one, otherwise the
-    newest. Raises CheckpointError, ConfigError.
+    """Opens the run of this name in `checkpoints`, or at this path; for None, the pinned run,
+    otherwise the newest. Raises CheckpointError, ConfigError.
     """
     try:
         saved = find_run(checkpoints, run)
@@ -540,12 +546,12 @@ def find_model(
     return TrainedGPT(checkpoint.model(), checkpoint)
 
 
-def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
-    """The checkpoint at a path. Raises CheckpointError, ConfigError."""
-    path = Path(place).resolve()
+def read_checkpoint(location: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
+    """Opens the checkpoint at a path. Raises CheckpointError, ConfigError."""
+    path = Path(location).resolve()
     is_file, is_step = os.path.isfile(path), os.path.isfile(path / MANIFEST)
     if (is_file or is_step) and str(step) != "best":
-        raise ConfigError("step", f"{place} has one step only; leave `step` out")
+        raise ConfigError("step", f"{location} has only one step; leave `step` out")
     if is_file:
         return TrainedGPT(read_model(path))
     if is_step:
@@ -558,14 +564,14 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
 
 
 def try_torch(device: str) -> None:
-    """Computes on a device with torch. May raise any exception."""
+    """Computes a sum on a device with torch. May raise any exception."""
     import torch
 
     torch.ones(1, device=device).add(1).item()
 
 
 def open_on_device(stored: StoredModel, device: str) -> Device:
-    """The model on a device. May raise any exception."""
+    """Copies the model to a device. May raise any exception."""
     from gpt.model.gpt import DeviceGPT
     from gpt.training.trainer import load_gpt
 

@@ -1,10 +1,10 @@
-"""Trains runs: `gpt.train` and `gpt.resume`, with a progress bar; and what `gptx train` shares with
-them. Up to the first step it reads the corpus, plans the run and locks it, and prints nothing.
-Torch is imported only while a thread counts n-grams.
+"""Trains and resumes runs with a progress bar, for `gpt.train`, `gpt.resume` and `gptx train`:
+reads the corpus, plans the run, locks its folder, and trains. Imports torch while a thread counts
+letter sequences, as both take long.
 
-A run may start with another model's weights, its parent's, which is only read. The new model takes
-its layout: the options that set the shapes and the function of a model. The vocabulary grows
-(gpt/corpus/corpus.py), and new characters get new weights (gpt/model/gpt.py).
+A new run may start with the weights of another model, its parent. It takes the parent's layout: the
+options that set the shapes and the function of a model. Its vocabulary is the parent's, extended by
+the new characters of the corpus (gpt/corpus/corpus.py), which get new weights (gpt/model/gpt.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from gpt.config.train import (
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.doubts import find_doubts
 from gpt.corpus.sources import Progress, Texts, no_progress
-from gpt.counting.baseline import count_ahead
+from gpt.counting.baseline import start_counting
 from gpt.counting.tables import release_memory
 from gpt.devices import let_threads_sleep, resolve_device
 from gpt.errors import ConfigError, TextError, stop_on_signals
@@ -82,19 +82,16 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Job, Trainer
 
-SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
-CONFIG = "config.toml"  # the file with the options of a run
+SAMPLE_LENGTH = 160  # characters that the model writes at every checkpoint
+CONFIG = "config.toml"  # the file of a run that lists its options
 
-#: A context that shows the progress of reading a text; None: nothing shows it.
-Bar: TypeAlias = AbstractContextManager[Progress] | None
+#: A context that shows the progress of reading the corpus; None shows nothing.
+ProgressBar: TypeAlias = AbstractContextManager[Progress] | None
 
 
 @dataclass(frozen=True)
-class Start:
-    """A planned training before its first step.
-
-    checkpoint: the one to resume.
-    """
+class PlannedTraining:
+    """A training before its first step. checkpoint: the checkpoint from which it resumes."""
 
     plan: Plan
     run: Run
@@ -116,45 +113,44 @@ class Start:
 @contextmanager
 def begin_run(
     options: RunConfig,
-    asked: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     texts: Texts,
-    bar: Bar = None,
+    bar: ProgressBar = None,
     *,
     dry: bool = False,
-) -> Iterator[Start]:
-    """Reads the texts and plans a new run, then makes and locks its folder. The folder is removed
-    if nothing was saved in it.
+) -> Iterator[PlannedTraining]:
+    """Reads the texts and plans a new run, then makes and locks its folder. Removes the folder at
+    the end if nothing was saved in it.
 
-    asked: options of ModelConfig and TrainConfig. dry: makes no folder. Several ranks have joined
-    before. Raises ConfigError, TextError, StorageError, OutOfMemory, CheckpointError.
+    overrides: the user's options of ModelConfig and TrainConfig. dry: makes no folder. Raises
+    ConfigError, TextError, StorageError, OutOfMemory, CheckpointError.
     """
     began = time.perf_counter()
     check_tracker(options.log)
     parent = None
     if options.init_from is not None:
         find = partial(find_model, options.checkpoints, options.init_from)
-        parent = ranks.share_result(find, _place_of, read_checkpoint)
-        asked = _with_layout(asked, parent.stored)
-    asked = {**asked, **_recipe(options, asked, texts)}
+        parent = ranks.share_result(find, _path_of, read_checkpoint)
+        overrides = _with_layout(overrides, parent.stored)
+    overrides = {**overrides, **_recipe(options, overrides, texts)}
     preset = options.preset or "default"
     if options.run is not None:
         check_free(options.checkpoints, options.run)
-    values = preset_values(preset, resolve_device(options.device), asked)
+    values = preset_values(preset, resolve_device(options.device), overrides)
     train = TrainConfig(**only_fields(TrainConfig, values))
     known = parent.vocabulary if parent else None
     corpus = _read(partial(read_corpus, texts, options.data, train, known), options.data, bar)
     size = len(corpus.vocabulary)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
-    # torch is imported while a thread counts
-    ahead = count_ahead(train_ids, val_ids, size, model.counting)
-    from gpt.training.plan import Machine, make_plan
+    counts = start_counting(train_ids, val_ids, size, model.counting)  # in a thread
+    from gpt.training.plan import Machine, make_plan  # imports torch meanwhile
     from gpt.training.trainer import Job
 
-    baseline, experts = ahead.result()  # before the machine's speed is measured
+    baseline, experts = counts.result()  # the thread ends before the machine's speed is measured
     plan = make_plan(
         corpus,
-        asked,
+        overrides,
         preset,
         Machine.measured(options.device),
         options.minutes,
@@ -172,37 +168,34 @@ def begin_run(
             unlocked.callback(discard_if_empty, folder)
             source = {
                 "corpus": [printable(name) for name in texts.names] or None,
-                # the step that was read, because tomorrow another step may be the run's best
-                "init_from": printable(_place_of(parent)) if parent else None,
+                # the path of the step, as another step may become the parent's best
+                "init_from": printable(_path_of(parent)) if parent else None,
             }
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
         run = Run(Path(ranks.broadcast(0, str(folder.path) if folder else "")))
-        start = parent.stored if parent else None
         job = Job(
             corpus,
             manifest,
             plan.machine.device,
             plan.speed,
             experts=experts,
-            start=start,
+            start=parent.stored if parent else None,
             began=began,
         )
         _log_notes(plan)
-        yield Start(plan, run, job, options.log)
+        yield PlannedTraining(plan, run, job, options.log)
 
 
 @contextmanager
 def resume_run(
     run: Run,
     options: RunConfig,
-    asked: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     texts: Texts,
-    bar: Bar = None,
-) -> Iterator[Start]:
-    """Locks a run, and plans the rest of it from its newest undamaged checkpoint on.
-
-    The arguments are those of begin_run. Raises CheckpointError, ConfigError, TextError,
-    RunInUseError, OutOfMemory.
+    bar: ProgressBar = None,
+) -> Iterator[PlannedTraining]:
+    """Locks a run, and plans its training from its newest undamaged checkpoint on. The arguments
+    are those of begin_run. Raises what begin_run does, and RunInUseError.
     """
     began = time.perf_counter()
     check_tracker(options.log)
@@ -221,24 +214,23 @@ def resume_run(
             "this run was imported without the state of its optimizer; begin a new run with its "
             "weights: gptx train TEXT --init-from RUN",
         )
-        same = options.preset in (None, manifest.preset)
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
-        require(same, "preset", advice)
+        require(options.preset in (None, manifest.preset), "preset", advice)
         find = partial(find_corpus, texts, options.data, manifest, run.name)
         corpus = _read(find, options.data, bar)
         from gpt.training.plan import Machine, resume_plan
         from gpt.training.trainer import Job
 
         machine = Machine.measured(options.device)
-        plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
+        plan = resume_plan(checkpoint, corpus, overrides, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
         job = Job(corpus, plan.manifest, plan.machine.device, plan.speed, began=began)
         _log_notes(plan)
-        yield Start(plan, run, job, options.log, checkpoint)
+        yield PlannedTraining(plan, run, job, options.log, checkpoint)
 
 
 def _log_notes(plan: Plan) -> None:
-    """Logs what the user should know of the text and the plan; only the first rank does."""
+    """Logs, on the first rank, the warnings of the plan and the notes on the corpus."""
     if ranks.is_first():
         for warning in plan.warnings:
             log_note(f"warning: {warning}")
@@ -246,9 +238,9 @@ def _log_notes(plan: Plan) -> None:
             log_note(f"note: {note}")
 
 
-def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
-    """The options that a known corpus sets; if a preset is given, only its split."""
-    recipe = {name: value for name, value in texts.recipe.items() if name not in asked}
+def _recipe(options: RunConfig, overrides: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
+    """A known corpus's options, except the user's own. With --preset, only those of the split."""
+    recipe = {name: value for name, value in texts.recipe.items() if name not in overrides}
     if options.preset:
         recipe = {name: recipe[name] for name in ("split", "val_fraction") if name in recipe}
     if options.minutes is not None:
@@ -256,8 +248,8 @@ def _recipe(options: RunConfig, asked: Mapping[str, Any], texts: Texts) -> dict[
     return recipe
 
 
-def _read(read: Callable[..., Corpus], data: Path, bar: Bar) -> Corpus:
-    """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
+def _read(read: Callable[..., Corpus], data: Path, bar: ProgressBar) -> Corpus:
+    """Reads the corpus with `read` on the first rank. The other ranks then open it in `data`."""
 
     def follow(message: list[Any]) -> Corpus:
         identity, vocabulary = msgspec.convert(message, tuple[CorpusId, Vocabulary])
@@ -275,46 +267,45 @@ def _read(read: Callable[..., Corpus], data: Path, bar: Bar) -> Corpus:
 
 
 def _record_options(run: Run, manifest: Manifest) -> None:
-    """Writes the options, which `resume` may have changed, to config.toml."""
+    """Writes a resumed run's options, which may have changed, to its config.toml."""
     path = run.path / CONFIG
     if os.path.isfile(path):
-        text = files.read(path).decode("utf-8", "replace")
-        values = from_toml(text, str(path))
+        values = from_toml(files.read(path).decode("utf-8", "replace"), str(path))
         source = {name: values.get(name) for name in ("corpus", "init_from")}
         run.write(CONFIG, to_toml({**source, **manifest.settings()}))
 
 
 def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
-    """A text that the model generates now. To do so, it opens, and so checks, the checkpoint just
-    saved. The model shares the training's counts, as a second copy would need memory.
+    """Generates a sample with the new checkpoint, which also checks the checkpoint, and records the
+    sample. The model shares the counts of the training, because a copy would need memory.
     """
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
     model.mixture = trainer.mixture(trainer.saved_model, step)
-    release_memory()  # frees what the check took
+    release_memory()  # frees the memory that the check used
     text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})
     return Sampled(step, text)
 
 
-def _place_of(parent: TrainedGPT) -> str:
-    """The path of the folder of its step, or of the model file."""
+def _path_of(parent: TrainedGPT) -> str:
+    """The path of a model's step folder, or of its model file."""
     source = parent.stored.source
     return str(source.parent if parent.checkpoint else source)
 
 
-def _with_layout(asked: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
-    """The given options and the parent's layout. Raises ConfigError for a conflict of them."""
+def _with_layout(overrides: Mapping[str, Any], parent: StoredModel) -> dict[str, Any]:
+    """Adds the parent's layout to the options. Raises ConfigError for a contradiction."""
     options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
     layout = {name: value for name, value in vars(parent.config).items() if name in options}
-    for name, value in asked.items():
+    for name, value in overrides.items():
         has = f"{parent.name}, whose weights this run starts with, has {layout.get(name)}"
         require(layout.get(name, value) == value, name, f"{has}, not {value}; leave the option out")
-    return {**asked, **layout}
+    return {**overrides, **layout}
 
 
 def _parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
-    """What a run on this corpus records about the model that it starts with."""
-    stored, manifest = model.stored, model.recorded
+    """What a new run on this corpus records about its parent."""
+    stored, manifest = model.stored, model.manifest_or_none
     texts = manifest.texts(stored.name) if manifest else (TrainedText(stored.name),)
     added = corpus.vocabulary.characters[len(stored.vocabulary) :]
     return Parent(stored.name, stored.step, stored.digest, added, texts)
@@ -322,16 +313,18 @@ def _parent_of(model: TrainedGPT, corpus: Corpus) -> Parent:
 
 PathLike: TypeAlias = str | os.PathLike[str]
 #: A file, a folder, a known name, or several of these; None: the Python language reference.
-Names: TypeAlias = PathLike | Sequence[PathLike] | None
+CorpusNames: TypeAlias = PathLike | Sequence[PathLike] | None
 
-BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
+BAR_FORMAT = (
+    "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # tqdm cuts the end on a narrow terminal
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCall(TrainConfig, ModelOptions, RunConfig):
     """The arguments of `train`."""
 
-    corpus: Names = field(default=None, kw_only=False)
+    corpus: CorpusNames = field(default=None, kw_only=False)
     text: Annotated[str | None, Meta()] = None
     init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # wider
     progress: Annotated[bool, Meta()] = True
@@ -344,37 +337,36 @@ class ResumeCall(ChangeableOptions, SessionOptions):
     """The arguments of `resume`."""
 
     run: TrainedGPT | PathLike = field(kw_only=False)
-    corpus: Names = field(default=None, kw_only=False)
+    corpus: CorpusNames = field(default=None, kw_only=False)
     progress: Annotated[bool, Meta()] = True
     data: PathLike = "data"  # type: ignore[assignment]  # wider
 
 
-def _texts(corpus: Names) -> Texts:
-    """Raises ConfigError for an empty list."""
+def _texts(corpus: CorpusNames) -> Texts:
+    """The texts of a corpus. Raises ConfigError for an empty list."""
     if corpus is None:
         return Texts()
-    several = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
-    names = tuple(os.fspath(path) for path in several)
+    names = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
     require(bool(names), "corpus", "the list is empty; name a file or a folder")
-    return Texts(names)
+    return Texts(tuple(os.fspath(name) for name in names))
 
 
 @passed_keywords_from(TrainCall, DEFAULTS)
 def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
-    corpus: a file, a folder, a known name ("shakespeare", "repeats") or a list of these; text: the
+    corpus: a file, a folder, a known name ("shakespeare", "repeats") or a list of these. text: the
     text itself. Without both, gptx trains on the Python language reference. init_from: a run, its
-    name, or a path, whose weights the new run starts with. checkpoints, data: the folders of the
-    runs and of the encoded corpora. progress: shows a bar. Ctrl-C or a notebook's stop button ends
-    the training early: the run is saved and returned; `gpt.resume` continues it.
+    name or its path; the new run starts with the weights of this run. checkpoints: the folder of
+    the runs. data: the folder of the encoded corpora. progress: shows a bar. Ctrl-C or a notebook's
+    stop button ends the training early and saves the run; `gpt.resume` continues it.
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
     corpus, text = arguments.get("corpus"), arguments.get("text")
     start = arguments.get("init_from")
     if isinstance(start, TrainedGPT):
-        start = _place_of(start)
+        start = _path_of(start)
     elif isinstance(start, os.PathLike):
         start = os.fspath(start)
     run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": start})
@@ -391,26 +383,27 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
     ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(ChangeableOptions), "unchanged")}
 )
 def resume(arguments: dict[str, Any]) -> TrainedGPT:
-    """Trains a run further from its last step on; returns it, opened at its best step.
+    """Continues a run from its last step, and returns it, opened at its best step.
 
-    run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; a
-    finished run begins again at half its highest learning rate. steps: the number in all. corpus:
-    where the text is now, if it has moved. Raises what `train` does, and CheckpointError.
+    run: what `load` or `train` returned, or the run's folder. minutes: how much longer to train; a
+    finished run begins again at half its highest learning rate. steps: the total number of steps.
+    corpus: the new place of the text, if it has moved. Raises what `train` does, and
+    CheckpointError.
     """
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
-    settings, options = (
-        only_fields(SessionOptions, arguments),
-        only_fields(ChangeableOptions, arguments),
-    )
+    settings = only_fields(SessionOptions, arguments)
+    options = only_fields(ChangeableOptions, arguments)
     texts = _texts(arguments.get("corpus"))
     return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 
 
-def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]) -> TrainedGPT:
-    """Trains to the end, or until an interrupt. Returns the run. Raises ConfigError in one of
-    several processes that torchrun has started.
+def _trained(
+    preparing: AbstractContextManager[PlannedTraining], arguments: dict[str, Any]
+) -> TrainedGPT:
+    """Trains to the end or until an interrupt, and returns the run. Raises ConfigError if torchrun
+    has started several processes.
     """
     if ranks.world_size() > 1:
         raise ConfigError("Python trains in one process; use torchrun with gptx train")
@@ -420,7 +413,9 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
 
         trainer = start.make_trainer()
         done = trainer.manifest.progress
-        hidden = not (arguments.get("progress", True) and _can_show())
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        can_show = sys.stderr.isatty() or hasattr(shell, "kernel")  # a terminal or a notebook
+        hidden = not (arguments.get("progress", True) and can_show)
         bar = tqdm(disable=hidden, total=1.0, initial=done, bar_format=BAR_FORMAT)
         train_to_end(trainer, bar, "SIGINT")
         step = trainer.manifest.step
@@ -434,7 +429,7 @@ def _trained(preparing: AbstractContextManager[Start], arguments: dict[str, Any]
 def train_to_end(
     trainer: Trainer, bar: tqdm[Any], *signals: str, lines: EventLines | None = None
 ) -> Stopped:
-    """Trains until the end, or until one of these signals. lines: what to show above the bar."""
+    """Trains to the end or until one of these signals. lines: makes the lines above the bar."""
     with stop_on_signals(trainer.stop, *signals), bar:
         for event in train_with_bar(trainer, bar):
             for line in lines.after(event) if lines else ():
@@ -445,8 +440,8 @@ def train_to_end(
 
 
 def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events. Records in the run a sample of each checkpoint, and the options
-    of a resumed run. The bar, of total 1, shows progress, step and losses.
+    """Trains and yields the events. Records a sample of every checkpoint, and the options of a
+    resumed run. Updates the bar, whose total is 1, with progress, step and losses.
     """
     shown = validation = ""
     is_recorded = trainer.saved_step is None  # when a run begins
@@ -465,14 +460,8 @@ def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
                 if not is_recorded:
                     _record_options(trainer.run, trainer.manifest)
                     is_recorded = True
-                if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                if event.checkpoint.manifest.step:  # at step 0, the model has learned nothing
                     yield _sampled(trainer, event.checkpoint)
     if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"
         bar.set_description_str(f"{shown}{validation} ")
-
-
-def _can_show() -> bool:
-    """Whether a bar can be drawn on stderr: in a terminal or notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return sys.stderr.isatty() or hasattr(shell, "kernel")

@@ -1,5 +1,5 @@
-"""The GPT in torch: ids -> logits. Knows no text, no files and no training."""
+"""The GPT in torch, from ids to logits. It knows no text, no files and no training."""
 
-from gpt.model.gpt import GPT, initialise, start_from
+from gpt.model.gpt import GPT, copy_weights, initialise
 
-__all__ = ["GPT", "initialise", "start_from"]
+__all__ = ["GPT", "copy_weights", "initialise"]

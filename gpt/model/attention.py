@@ -1,8 +1,9 @@
-"""Attention in two forms: one readable module per head, and one fast packed kernel.
+"""Attention in two forms: a readable one with a module for each head, and a fast one.
 
-Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
-and project (Vaswani et al. 2017). Both have the same layout in a checkpoint: `qkv` holds the rows
-of all heads' queries, then keys, then values.
+Both forms compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head,
+concatenate the heads' outputs and project them (Vaswani et al. 2017). A checkpoint stores both
+forms alike: the tensor `qkv` has the rows of all heads' queries, then of all keys, then of all
+values.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys so far.
 """
 
@@ -18,11 +19,11 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.layers import Dropout
 
-#: (queries, keys) -> queries and keys that include their positions.
+#: (queries, keys) -> the same, rotated by their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: Receives stages by their names (gpt/config/model.py); a head's stages have no axis of heads.
+#: Receives stages as keywords (names: gpt/config/model.py). A stage of one head has no head axis.
 Keep = Callable[..., None]
-#: Keys and values of new positions -> those of all positions so far.
+#: Caches the keys and values of new positions, and returns those of all positions so far.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -37,7 +38,7 @@ class Head(nn.Module):
         self.query = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         self.key = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         self.value = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
-        # As a buffer, the mask moves to the module's device and is not trained.
+        # A buffer moves to the module's device, and is not trained.
         lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
@@ -58,7 +59,7 @@ class Head(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """The readable form: heads side by side; concatenates, projects and drops out their outputs."""
+    """The readable form. Concatenates the outputs of the heads and projects them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class FusedAttention(nn.Module):
-    """The fast form: all heads in one matrix product and one attention kernel."""
+    """The fast form. Computes all heads in one matrix product and one attention kernel."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -96,8 +97,8 @@ class FusedAttention(nn.Module):
         allowed: Tensor | None = None,
         store: Store | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C). With a cache, store: caches new keys and values; allowed: (T, S),
-        True where a new query may attend to a key.
+        """(B, T, C) -> (B, T, C). With a cache, `store` caches the new keys and values, and
+        `allowed` is (T, S), True where a new query may attend to a key.
         """
         B, T, C = x.shape
         parts = self.qkv(x).chunk(3, dim=-1)  # (B, T, C)
@@ -130,7 +131,7 @@ _PARTS, _KINDS = ("query", "key", "value"), ("weight", "bias")
 
 
 def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Hook of MultiHeadAttention.state_dict(): heads' matrices -> (3C, C) qkv; biases -> (3C,)."""
+    """Joins the heads' matrices to (3C, C), their biases to (3C,). A hook of state_dict()."""
     heads = len(module.heads)  # type: ignore[arg-type]
     names = [f"{prefix}heads.{head}.{part}." for part in _PARTS for head in range(heads)]
     for kind in _KINDS:
@@ -139,7 +140,7 @@ def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None
 
 
 def _split(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Hook of MultiHeadAttention.load_state_dict(): splits what `_pack` has packed."""
+    """Splits the tensors that `_pack` has joined. A hook of load_state_dict()."""
     heads = len(module.heads)  # type: ignore[arg-type]
     for kind in _KINDS:
         packed = state.pop(f"{prefix}qkv.{kind}", None)

@@ -1,4 +1,4 @@
-"""The transformer: ids -> logits, its weights before the first step, and the model on a device.
+"""The transformer from ids to logits, its first weights, and its forward pass on a device.
 
 Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
@@ -20,21 +20,21 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.config.model import HEAD_STAGES, Attention
-from gpt.model.attention import ATTENTION, Keep, Rotate
+from gpt.model.attention import ATTENTION, Rotate
 from gpt.model.layers import EPSILON, POSITIONS, Dropout, FeedForward, Rotary
 from gpt.vocabulary import Ids
 
 Array = npt.NDArray[np.float32]
 STD = 0.02
-COMMON = 0.5  # length of the vector that all embeddings share, relative to their random part
-PEAK = 8.0  # score before the softmax of the character on which a head starts
-_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # a row for each character
-SLOWEST = 0.1  # radians per character; slower pairs cannot distinguish neighbours
+COMMON = 0.5  # length of the vector common to all embeddings, relative to their random part
+PEAK = 8.0  # score before the softmax of the character that a head first attends to
+_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # have a row for each character
+SLOWEST = 0.1  # radians per character; slower rotations cannot tell neighbours apart
 
 
 class Block(nn.Module):
-    """Self-attention, then feed-forward unless the model has none. Each reads the normalised stream
-    and adds its output to the stream.
+    """One layer: self-attention, then feed-forward if the model has it. Both read the normalised
+    residual stream, and add their output to the stream.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -46,27 +46,23 @@ class Block(nn.Module):
             self.norm2 = nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
             self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None, **cached: Any) -> Tensor:
-        """(B, T, C) -> (B, T, C). keep: receives the stages, but not those of feed-forward; it
-        needs attention in its readable form. cached: a layer's arguments from `Cache.layers`.
+    def forward(self, x: Tensor, rotate: Rotate, **options: Any) -> Tensor:
+        """(B, T, C) -> (B, T, C). options: further arguments of attention. These are the layer's
+        `Cache.attention_arguments`, or `keep`, which receives all stages except those of
+        feed-forward.
         """
-        if keep is not None:
-            keep(resid_pre=x)
-            cached["keep"] = keep
-        x = x + self.attention(self.norm1(x), rotate, **cached)
-        if keep is not None:
-            keep(resid_mid=x)
+        middle: Tensor = x + self.attention(self.norm1(x), rotate, **options)
+        after = middle
         if self.feed_forward is not None:
-            x = x + self.feed_forward(self.norm2(x))
-        if keep is not None:
-            keep(resid_post=x)
-        return x
+            after = middle + self.feed_forward(self.norm2(middle))
+        if keep := options.get("keep"):
+            keep(resid_pre=x, resid_mid=middle, resid_post=after)
+        return after
 
 
 class Cache:
-    """Keys and values of all positions so far: (L, B, H, S, D), S = block_size.
-
-    at: the positions of the ids that the forward pass gets together with the cache.
+    """Stores the (L, B, H, S, D) keys and values of all positions so far, S = block_size. at: the
+    positions of the ids of the next forward pass. The caller sets it.
     """
 
     def __init__(self, config: ModelConfig, batch: int, device: torch.device) -> None:
@@ -76,8 +72,8 @@ class Cache:
         self._past = torch.ones(size, size, dtype=torch.bool, device=device).tril()
         self.at = slice(0)
 
-    def layers(self) -> list[dict[str, Any]]:
-        """Arguments of each layer's attention: new queries may attend to all keys so far."""
+    def attention_arguments(self) -> list[dict[str, Any]]:
+        """Returns every layer's arguments for attention: a mask, and a function that caches."""
         allowed = self._past[self.at, : self.at.stop]  # (T, S)
         stores = [partial(self._store, layer) for layer in range(len(self.keys))]
         return [{"allowed": allowed, "store": store} for store in stores]
@@ -89,7 +85,7 @@ class Cache:
 
 
 class GPT(nn.Module):
-    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position."""
+    """A GPT: (B, T) ids -> (B, T, vocab_size) logits of the next character at every position."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -104,38 +100,39 @@ class GPT(nn.Module):
             self.lm_head.weight = self.token_embedding.weight
 
     def stream(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
-        """(B, T) ids -> (B, T, C), or (B, 1, C) with a cache: the stream after the last norm."""
+        """(B, T) ids -> (B, T, C) residual stream after the last norm; (B, 1, C) with a cache."""
         at = slice(ids.shape[1]) if cache is None else cache.at
         x = self.dropout(self.position.embed(self.token_embedding(ids), at))  # (B, T, C)
         rotate = partial(self.position.rotate, at=at)
-        layers = [{}] * len(self.blocks) if cache is None else cache.layers()
-        for block, cached in zip(self.blocks, layers, strict=True):
-            x = block(x, rotate, **cached)
+        layers = [{}] * len(self.blocks) if cache is None else cache.attention_arguments()
+        for block, options in zip(self.blocks, layers, strict=True):
+            x = block(x, rotate, **options)
         x = x if cache is None else x[:, -1:]
         return self.norm(x)  # type: ignore[no-any-return]
 
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
-        """With a cache, the ids stand at its positions `at`, and only the logits after the last id
-        are computed: (B, 1, vocab_size). A cache needs fused attention.
+        """(B, T) ids -> (B, T, vocab_size) logits. With a cache, the ids are those at the positions
+        `cache.at`, and the logits are (B, 1, vocab_size), after the last id. A cache needs fused
+        attention.
         """
         return self.lm_head(self.stream(ids, cache))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
-        """Name -> parameter in the checkpoint's layout (ModelConfig.shapes), tied ones once."""
+        """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), tied ones once."""
         state = self.state_dict()
         return {name: state[name].detach() for name in self.config.shapes()}
 
     def load_parameters(self, stored: dict[str, Tensor]) -> None:
-        """Loads parameters from `stored_parameters`, for either form of attention."""
+        """Loads parameters in the layout of `stored_parameters`, in either form of attention."""
         if self.config.tied:
             stored = {**stored, "lm_head.weight": stored["token_embedding.weight"]}
         self.load_state_dict(stored)
 
 
 def initialise(model: GPT, seed: int) -> None:
-    """Initialises as GPT-2 does: N(0, 0.02), residual projections divided by √(2·n_layer) (Radford
-    2019), or by √n_layer if there are no feed-forward layers. Both forms of attention start with
-    the same numbers.
+    """Initialises the weights as GPT-2 does (Radford et al. 2019). Weights are drawn from N(0,
+    0.02²), and those of residual projections divided by √(2·n_layer), or by √n_layer in a model
+    without feed-forward. Both forms of attention get the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
@@ -153,10 +150,10 @@ def initialise(model: GPT, seed: int) -> None:
     model.load_parameters(stored)
 
 
-def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Sets another model's weights. In the embedding and in the output, new characters follow those
-    of the other model, and start as their mean (Hewitt 2021): none gets a larger probability than
-    the known ones have on average.
+def copy_weights(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Copies another model's weights, whose vocabulary is the start of this model's vocabulary. The
+    embedding and output rows of new characters start as the mean of the known rows (Hewitt 2021).
+    So no new character is likelier at first than the known ones are on average.
     """
     shapes, stored = model.config.shapes(), dict[str, Tensor]()
     for name, array in tensors.items():
@@ -170,18 +167,18 @@ def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
 def _start_on_previous(
     config: ModelConfig, stored: dict[str, Tensor], generator: torch.Generator
 ) -> None:
-    """Sets weights so that head h of the first layer attends to about the character h + 1 places
-    before.
+    """Sets first weights with which head h of the first layer attends h + 1 characters back.
 
-    A GPT otherwise has to learn such heads first (Olsson et al. 2022); training may change them.
-    All embeddings get one common vector, which queries and keys read. Rotary positions rotate it,
-    so that the score at a distance d is PEAK times the mean of cos(speed · (d − h − 1)).
+    Otherwise a GPT must first learn such heads (Olsson et al. 2022). Training may change them.
+    A common vector is added to all embeddings, and queries and keys read it. Rotary positions
+    rotate the vector, so that the score at a distance d is PEAK times the mean of
+    cos(speed · (d − h − 1)).
     """
     C, H, D = config.n_embd, config.n_head, config.head_size
     common = torch.randn(C, generator=generator)
     common = (common - common.mean()) / common.std() / math.sqrt(C)  # of length 1 and mean 0
     stored["token_embedding.weight"] += COMMON * STD * math.sqrt(C) * common
-    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # its size in a normalised embedding
+    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # `common` in a normalised embedding
     speeds = Rotary.speeds(config)
     speeds = speeds[speeds >= SLOWEST].float()
     row = math.sqrt(PEAK * math.sqrt(D) / len(speeds)) / read * common  # (C,)
@@ -194,7 +191,7 @@ def _start_on_previous(
 
 
 class DeviceGPT:
-    """A GPT on a device, as a probe.Device: it decodes B streams at once; `start` sets B."""
+    """A GPT on a device, which the reader uses (probe.Device). `start` sets B, the streams."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
@@ -217,19 +214,19 @@ class DeviceGPT:
 
     @torch.inference_mode()
     def forward(self, ids: Ids) -> Array:
-        """(B, T) ids -> (B, T, C) the stream after the last norm."""
-        return _finite(self._as("fused").stream(self._tokens(ids)))
+        """(B, T) ids -> (B, T, C): the residual stream after the last norm."""
+        return _finite(self._with("fused").stream(self._tokens(ids)))
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) -> the stages of one layer by the names of gpt/config/model.py, each (B, …)."""
+        """Returns the stages of a layer, name -> (B, …) array, for its (B, T, C) input."""
         stages = defaultdict[str, list[Tensor]](list)
 
         def keep(**tensors: Tensor) -> None:
             for name, stage in tensors.items():
                 stages[name].append(stage)
 
-        model = self._as("heads")
+        model = self._with("heads")
         rotate = partial(model.position.rotate, at=slice(x.shape[1]))
         model.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
         _finite(stages["resid_post"][0])
@@ -242,13 +239,13 @@ class DeviceGPT:
     def _continue(self, ids: Ids) -> Array:
         end = self._cache.at.stop
         self._cache.at = slice(end, end + ids.shape[1])
-        return _finite(self._as("fused")(self._tokens(ids), self._cache)[:, 0])
+        return _finite(self._with("fused")(self._tokens(ids), self._cache)[:, 0])
 
     def _tokens(self, ids: Ids) -> Tensor:
         return torch.tensor(ids.astype(np.int64), device=self._device)
 
-    def _as(self, attention: Attention) -> GPT:
-        """The model with this form of attention, on the device."""
+    def _with(self, attention: Attention) -> GPT:
+        """Returns the model with this form of attention, on the device."""
         if attention not in self._forms:
             model = self._model
             if model.config.attention != attention:
@@ -259,7 +256,7 @@ class DeviceGPT:
 
 
 def _finite(result: Tensor) -> Array:
-    """The result in numpy. Raises FloatingPointError if a number is not finite."""
+    """Copies the result to numpy. Raises FloatingPointError if a number is not finite."""
     array: Array = result.cpu().numpy()
     if not np.isfinite(array).all():
         raise FloatingPointError("its numbers are not finite")

@@ -1,4 +1,4 @@
-"""The parts of a GPT beside attention: activations, dropout, feed-forward layers, positions.
+"""The layers of a GPT besides attention: activations, dropout, feed-forward, positions.
 
 Tensor names: B batch, T time, C n_embd, D head_size.
 """
@@ -20,8 +20,8 @@ ROTARY_BASE = 10_000.0
 
 
 class ReluSquared(torch.autograd.Function):
-    """max(x, 0)² (So et al. 2021) in two passes over memory forward and one back: relu followed by
-    square would need twice as many, and keep one more of a block's widest tensors.
+    """max(x, 0)² (So et al. 2021). Takes two passes over memory forward and one backward. Separate
+    relu and square would take twice as many, and would keep one more of a layer's largest tensors.
     """
 
     @staticmethod
@@ -38,8 +38,8 @@ class ReluSquared(torch.autograd.Function):
         return torch.addcmul(gradient.new_zeros(()), gradient, positive, value=2)
 
 
-#: GELU (Hendrycks & Gimpel 2016): its tanh approximation, as in GPT-2, and the form with erf, as in
-#: nanoGPT.
+#: "gelu" is the tanh approximation of GPT-2, "gelu_erf" the exact form of nanoGPT (Hendrycks &
+#: Gimpel 2016).
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
     "gelu_erf": F.gelu,
@@ -49,9 +49,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Dropout(nn.Module):
-    """In training, sets numbers to zero with probability p and scales the others by 1/(1 − p)
-    (Srivastava et al. 2014). On a CPU, one random byte decides on each number, so p is rounded to
-    256ths. torch's own dropout draws four bytes, and takes a third of a step.
+    """In training, sets numbers to 0 with probability p, and divides the others by 1 − p.
+
+    Srivastava et al. 2014 describe it. On a CPU, one random byte decides about a number, so p is
+    rounded to 256ths. torch's own dropout draws four bytes for a number, and takes a third of a
+    training step.
     """
 
     def __init__(self, p: float) -> None:
@@ -70,7 +72,7 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): up to 4C numbers, an activation, down to C."""
+    """(B, T, C) -> (B, T, C). Applies a linear layer, an activation, and a linear layer."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -84,10 +86,11 @@ class FeedForward(nn.Module):
 
 
 class Position(nn.Module):
-    """Adds the position of a character to the model's numbers: `embed` to the embeddings, or
-    `rotate` to queries and keys. at: the positions of the argument.
+    """A model without positions; base class of the other kinds of positions.
 
-    This kind adds nothing: only the causal mask shows the order (Haviv et al. 2022).
+    Subclasses change the embeddings in `embed`, or queries and keys in `rotate`. `at` is the range
+    of positions of the other arguments. Without positions, a model sees the order of the characters
+    only through the causal mask (Haviv et al. 2022).
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -97,20 +100,20 @@ class Position(nn.Module):
 
     @staticmethod
     def tables(config: ModelConfig) -> dict[str, Tensor]:
-        """Buffer name -> constants that this kind of positions needs, in float64."""
+        """Returns buffer name -> the constants of this kind of positions, in float64."""
         return {}
 
     def embed(self, x: Tensor, at: slice) -> Tensor:
-        """(B, T, C) -> (B, T, C)"""
+        """(B, T, C) embeddings -> (B, T, C). May add positions to them."""
         return x
 
     def rotate(self, queries: Tensor, keys: Tensor, at: slice) -> tuple[Tensor, Tensor]:
-        """Two (..., T, D) -> two (..., T, D)"""
+        """(…, T, D) queries and keys -> the same shapes. May rotate both by their positions."""
         return queries, keys
 
 
 class Learned(Position):
-    """A trained vector for each of the block_size positions, added (GPT-2)."""
+    """Adds a trained vector for each of the block_size positions (GPT-2)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -121,8 +124,8 @@ class Learned(Position):
 
 
 class Sinusoidal(Position):
-    """Fixed sines and cosines, added (Vaswani et al. 2017): even columns sin(t / 10000^(c/C)), odd
-    columns the cosine of the same angle.
+    """Adds fixed sines and cosines of the position t (Vaswani et al. 2017). Column c is sin(t /
+    10000^(c/C)) if c is even, and otherwise the cosine of the angle of column c − 1.
     """
 
     table: Tensor
@@ -141,16 +144,15 @@ class Sinusoidal(Position):
 
 class Rotary(Position):
     """Rotates queries and keys by an angle that grows with the position (Su et al. 2021).
-
-    Coordinates 2d and 2d + 1 are a complex number, which is multiplied by e^(i·t·10000^(−2d/D)) in
-    one pass over memory; so a score depends only on the distance.
+    Coordinates 2d and 2d + 1 form a complex number, which is multiplied by e^(i·t·10000^(−2d/D)).
+    So a score depends on the distance of query and key, and not on their positions.
     """
 
     turns: Tensor
 
     @staticmethod
     def speeds(config: ModelConfig) -> Tensor:
-        """(D/2,) radians by which pairs of coordinates rotate from one position to the next."""
+        """Returns (D/2,) radians by which pairs of coordinates rotate from position to position."""
         half = config.head_size // 2
         return ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
 

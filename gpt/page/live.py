@@ -73,7 +73,7 @@ def live_page(
             f"the model is too large for a page: {parameters:,} parameters need more than "
             f"{LIMIT / 1e6:.0f} MB; write SVG, PNG or NPZ, such as: gptx attn -o heads.svg"
         )
-    names = model.recorded.corpus.names if model.recorded else []
+    names = model.manifest_or_none.corpus.names if model.manifest_or_none else []
     about = f"The model {stored.name}"
     if names:
         about += f" was trained on {', '.join(names[:2])}"
@@ -96,7 +96,7 @@ def live_page(
         "start": None if layer is None or head is None else {"layer": layer, "head": head},
         "vocabulary": [*vocabulary.characters],
         "folds": vocabulary.folds,
-        "measured": escape(f"{survey.measured} · {RULE}"),
+        "measured": escape(f"{survey.measured_text} · {RULE}"),
         "measures": [_measure(measure) for measure in survey.measures],
         "kinds": survey.names,
     }

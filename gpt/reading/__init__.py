@@ -1,1 +1,1 @@
-"""A trained GPT in numpy: its forward, sampling, score and novelty. No torch."""
+"""Runs a trained GPT in numpy, without torch: predicts, samples, scores texts, finds copies."""

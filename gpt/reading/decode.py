@@ -1,12 +1,12 @@
-"""Decodes the next characters of B streams. Does what the reader's forward pass (gpt.py) does, for
-the positions after those whose keys and values are cached.
+"""Predicts the next characters of B texts that grow (streams), with cached keys and values.
 
-The weights and biases of the layer norms, and their centring, are folded into the matrices before
-and after them (after Elhage et al. 2021). Rotary positions multiply complex numbers. Tests compare
-the decoder with the reader, which every checkpoint's probe checks.
-Cores do not synchronise after every product: each core takes whole texts, or a share of the streams
-from start to end. Every product uses one BLAS thread, because several threads lose much time while
-another program uses a core (devices.limit_blas_threads).
+The decoder computes the same logits as the reader (gpt.py), but only for the new positions. Tests
+compare the two, and every checkpoint's probe checks the reader.
+The decoder folds the weights and biases of the layer norms, and their centring, into the adjacent
+matrices (after Elhage et al. 2021). It applies rotary positions as products of complex numbers.
+Every core computes its own texts or streams from start to end, so the cores need not synchronise
+after every product. Every product uses one BLAS thread, because several threads lose much time
+while another program uses a core (devices.limit_blas_threads).
 Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far.
 """
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 ROWS = 384  # rows of activations that fit in a core's cache
-FIRST_ROOM = 1024  # positions for which keys and values are allocated at the start
-STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
-LEAST_STREAMS = 8  # fewest streams for which another core saves time
+FIRST_CAPACITY = 1024  # positions for which keys and values are allocated at the start
+STREAM = 10_000  # bytes of Python objects, such as random numbers and text, for a sample
+LEAST_STREAMS = 8  # fewest streams for a core; with fewer, another core saves no time
 
 Item = TypeVar("Item")
-Done = TypeVar("Done")
+Output = TypeVar("Output")
 
 
 class CachedDecoder:
-    """Decodes B streams at once, one character a step. `start` sets B."""
+    """Predicts the next character of B streams at once. `start` sets B."""
 
     def __init__(self, reader: Reader, weights: _Weights | None = None) -> None:
         self._reader, self.config = reader, reader.config
@@ -51,25 +51,25 @@ class CachedDecoder:
         self._length = 0  # positions so far
 
     def make_twin(self) -> CachedDecoder:
-        """Another decoder with the same weights."""
+        """Returns a decoder with the same weights and streams of its own."""
         return CachedDecoder(self._reader, self._weights)
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
+        """Starts B new streams: (B, n) ids -> (B, vocab_size) logits of the next characters."""
         count, T = ids.shape
-        if count != self._cache.shape[2] or self._room < T:
+        if count != self._cache.shape[2] or self._capacity < T:
             self._cache = self._empty_cache(count, T)
         self._length = 0
-        at_once = max(1, ROWS // T)  # streams whose activations fit the cache
+        at_once = max(1, ROWS // T)  # streams
         groups = [slice(first, first + at_once) for first in range(0, count, at_once)]
         logits = np.concatenate([self._read(ids[group], group) for group in groups])
         self._length = T
         return logits
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
-        if self._length == self._room:
-            larger = self._empty_cache(len(ids), 2 * self._room)
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
+        if self._length == self._capacity:
+            larger = self._empty_cache(len(ids), 2 * self._capacity)
             larger[..., : self._length, :] = self._cache
             self._cache = larger
         logits = self._read(ids[:, None], slice(None))
@@ -77,26 +77,24 @@ class CachedDecoder:
         return logits
 
     @property
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         """Positions for which memory is allocated, at most block_size."""
         return int(self._cache.shape[4])
 
     def _empty_cache(self, count: int, positions: int) -> Array:
-        """(2, layers, B, H, room, D) keys and values of each layer."""
+        """Allocates (2, layers, B, H, capacity, D) keys and values."""
         config = self.config
-        room = min(max(FIRST_ROOM, positions), config.block_size)
-        shape = (2, config.n_layer, count, config.n_head, room, config.head_size)
+        capacity = min(max(FIRST_CAPACITY, positions), config.block_size)
+        shape = (2, config.n_layer, count, config.n_head, capacity, config.head_size)
         return np.empty(shape, self._reader.dtype)
 
     def _read(self, ids: Ids, group: slice) -> Array:
-        """(b, T) next characters of a group of streams -> (b, vocab_size) logits of the character
-        after them.
-
-        The last layer is computed for the last position only.
+        """Adds T characters to a group of streams: (b, T) ids -> (b, vocab_size) logits of the
+        characters after them. The last layer is computed for the last position only.
         """
         weights, config, (b, T) = self._weights, self.config, ids.shape
         at = slice(self._length, self._length + T)
-        turns = self._reader.position.factors(at.stop)[at]
+        turns = self._reader.position.decoder_factors(at.stop)[at]
         x = centred(self._reader.embed(ids, at.start).reshape(b * T, -1))
         mask = None  # (T, S), added to scores
         if T > 1:
@@ -119,13 +117,13 @@ class CachedDecoder:
 
 @dataclass(frozen=True)
 class _Linear:
-    """A linear layer. Its matrix is (columns, rows), so that products read it in sequence."""
+    """A linear layer. Its matrix is (in, out), so that products read the memory in order."""
 
     matrix: Array
     bias: Array | None
 
     def __call__(self, x: Array) -> Array:
-        """(n, columns) -> (n, rows)"""
+        """(n, in) -> (n, out)"""
         y: Array = x @ self.matrix
         if self.bias is not None:
             y += self.bias
@@ -134,16 +132,15 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Sublayer:
-    """What a sublayer reads from the stream and writes to it."""
+    """The two linear layers of attention or feed-forward: from the residual stream and back."""
 
     reads: _Linear
     writes: _Linear
 
 
 class _Weights:
-    """The reader's weights; the weights of its norms are folded in.
-
-    layers: attention and feed-forward of each layer; None if it has no feed-forward.
+    """The reader's weights, with those of its norms folded in. layers: the attention and the
+    feed-forward of each layer. The feed-forward is None if the model has none.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -164,28 +161,29 @@ class _Weights:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
     def _reads(self, name: str, norm: str) -> _Linear:
-        """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
-        weight, bias = self._reader.linear(name)
-        gain, shift = self._reader.linear(norm)
-        gain = gain * gain.dtype.type(len(gain) ** 0.5)  # for streams of length 1
+        """Folds the norm before a linear layer into it: W(n·w + b) = (W∘w)n + Wb. n is the residual
+        stream, centred and scaled to length 1.
+        """
+        weight, bias = self._reader.weight_and_bias(name)
+        gain, shift = self._reader.weight_and_bias(norm)
+        gain = gain * gain.dtype.type(len(gain) ** 0.5)  # because n has length 1, and not √C
         if shift is not None:
             shift = weight @ shift
             bias = shift if bias is None else bias + shift
         return _Linear(np.ascontiguousarray((weight * gain).T), bias)
 
     def _writes(self, name: str) -> _Linear:
-        """Output weights minus their mean over the coordinates, which every norm removes anyway."""
-        weight, bias = self._reader.linear(name)
+        """Subtracts the mean over the output coordinates, which the next norm removes anyway."""
+        weight, bias = self._reader.weight_and_bias(name)
         weight = weight - weight.mean(axis=0)
         bias = None if bias is None else bias - bias.mean()
         return _Linear(np.ascontiguousarray(weight.T), bias)
 
 
 def require_memory(config: ModelConfig, n: int, characters: int) -> None:
-    """Raises OutOfMemory if n streams of so many characters need more memory than the machine has.
-
-    Linux grants memory that it does not have, and kills the process that uses it. This counts the
-    streams of a device, too.
+    """Raises OutOfMemory if n streams of `characters` need more memory than the machine has. Linux
+    grants memory that it does not have, and kills the process that uses it. The check is made for
+    streams on a GPU, too.
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
@@ -198,16 +196,15 @@ def require_memory(config: ModelConfig, n: int, characters: int) -> None:
 
 
 def _normed(x: Array) -> Array:
-    """(n, C), each row scaled to length 1: x / sqrt(x·x + C·epsilon)."""
+    """(n, C) -> (n, C), with each row scaled to length 1: x / sqrt(x·x + C·epsilon)."""
     square = x[0] @ x[0] if len(x) == 1 else np.einsum("nc,nc->n", x, x)[:, None]
     normed: Array = x / np.sqrt(square + x.dtype.type(EPSILON * x.shape[1]))
     return normed
 
 
 def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
-    """(b, H, T, D) queries, (2, b, H, S, D) keys and values -> (b·T, C), the contexts of the heads
-    side by side. mask: is added to the (b, H, T, S) scores; −inf where a query may not attend to a
-    key.
+    """(b, H, T, D) queries, (2, b, H, S, D) past keys and values -> (b·T, C) contexts of all
+    heads. mask: (T, S), added to the scores; −inf where a query may not attend to a key.
     """
     keys, values = past
     scores: Array = queries @ keys.swapaxes(2, 3)
@@ -222,8 +219,22 @@ def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
     return concat
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Lets every matrix product in a `with` block, or in a decorated function, use one thread."""
+    counts = [(library, library.get_num_threads()) for library in _blas()]
+    changed = [(library, threads) for library, threads in counts if threads != 1]
+    try:
+        for library, _ in changed:
+            library.set_num_threads(1)
+        yield
+    finally:
+        for library, threads in changed:
+            library.set_num_threads(threads)
+
+
 class ParallelDecoder:
-    """A sampler.Decoder of several that run in parallel. `start` sets how many."""
+    """A sampler.Decoder that divides the streams among the cores. `start` sets how many it uses."""
 
     def __init__(self, reader: Reader) -> None:
         self.config, self._decoders, self._shares = reader.config, [CachedDecoder(reader)], 1
@@ -237,45 +248,31 @@ class ParallelDecoder:
         self._shares = max(1, min(len(ids) // LEAST_STREAMS, cores()))
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].make_twin())
-        return self._each(lambda decoder, ids: decoder.start(ids), ids)
+        return self._in_parallel(CachedDecoder.start, ids)
 
     def step(self, ids: Ids) -> Array:
-        return self._each(lambda decoder, ids: decoder.step(ids), ids)
+        return self._in_parallel(CachedDecoder.step, ids)
 
-    def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
-        with one_blas_thread():
-            if self._shares == 1:
-                return work(self._decoders[0], ids)
-            shares = np.array_split(ids, self._shares)
-            return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
+    @one_blas_thread()
+    def _in_parallel(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
+        if self._shares == 1:
+            return work(self._decoders[0], ids)
+        shares = np.array_split(ids, self._shares)
+        return np.concatenate(list(self._pool.map(work, self._decoders, shares)))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return _pool_of(cores())
 
 
-def map_on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
-    """The result of `work` for each item, in order; each core takes one item after another."""
+@one_blas_thread()
+def map_on_cores(work: Callable[[Item], Output], items: Sequence[Item]) -> list[Output]:
+    """Returns `work(item)` for all items, in order. Every core takes one item after another."""
     threads = min(len(items), cores())
-    with one_blas_thread():
-        if threads <= 1:
-            return [work(item) for item in items]
-        with _pool_of(threads) as pool:
-            return list(pool.map(work, items))
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """A context in which every matrix product uses one thread."""
-    counts = [(library, library.get_num_threads()) for library in _blas()]
-    changed = [(library, threads) for library, threads in counts if threads != 1]
-    try:
-        for library, _ in changed:
-            library.set_num_threads(1)
-        yield
-    finally:
-        for library, threads in changed:
-            library.set_num_threads(threads)
+    if threads <= 1:
+        return [work(item) for item in items]
+    with _pool_of(threads) as pool:
+        return list(pool.map(work, items))
 
 
 def _pool_of(threads: int) -> ThreadPoolExecutor:

@@ -1,8 +1,9 @@
 """The trained model in numpy: one forward pass that names and keeps every stage.
 
-It shares no code with the torch model; every time a checkpoint is opened, its probe compares the
-two. Knows ids, no text and no files.
-A hook receives every stage while it is computed, and can change it (gpt/heads/activations.py).
+A stage is an intermediate array of the forward pass, for example the attention weights.
+This code shares nothing with the torch model. Whenever a checkpoint is opened, its probe compares
+the logits of both (probe.py). The reader knows ids, but no text and no files.
+A hook receives every stage as it is computed, and can change it (gpt/heads/activations.py).
 Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
 
@@ -25,12 +26,13 @@ from gpt.vocabulary import Ids
 Array = npt.NDArray[np.floating[Any]]
 Numbers = npt.NDArray[Any]  # real or complex
 EPSILON = 1e-5
-FIRST_ROWS = 512  # rows of the smallest table of positions
-MATRICES = 5  # of attention held at once: scores, scaled, masked, two for the softmax
+FIRST_ROWS = 512  # positions of the smallest table of factors (Position.decoder_factors)
+MATRICES = 5  # (T, T) arrays in memory at once: scores, scaled, masked, two for the softmax
 
-#: A hook receives each stage as soon as it is computed: its name, its layer and its (B, …) array,
-#: which it may change in place; the forward pass continues with the changed array. The names are
-#: those of config.stages except head_output. For final_norm and logits, the layer is n_layer.
+#: A hook gets a stage's name, its layer and its (B, …) array as soon as it is computed. The forward
+#: pass continues with the array that the hook returns; the hook may change the array in place.
+#: The names are those of config.stages except head_output. For final_norm and logits, the layer is
+#: n_layer.
 Hook = Callable[[str, int, Array], Array]
 
 
@@ -39,16 +41,14 @@ def no_hook(name: str, layer: int, array: Array) -> Array:
 
 
 def softmax(x: Array) -> Array:
-    """Softmax over the last axis; the largest value is subtracted first, so that nothing
-    overflows.
-    """
+    """Softmax over the last axis. Subtracts the largest value first, to avoid overflow."""
     exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
     total: Array = exponentials.sum(axis=-1, keepdims=True)
     return exponentials / total
 
 
 def centred(x: Array) -> Array:
-    """(…, C) -> (…, C), minus the mean of each row."""
+    """(…, C) -> (…, C). Subtracts the mean of every row."""
     return x - x.mean(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
@@ -76,10 +76,9 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_erf(x: Array) -> Array:
-    """x·Φ(x), Φ the distribution function of N(0, 1) (Hendrycks & Gimpel 2016).
-
-    numpy has no erf: float32 uses formula 7.1.26 of Abramowitz & Stegun 1964 for Φ(−|x|), whose
-    error is less than 1e-7.
+    """x·Φ(x), where Φ is the distribution function of N(0, 1) (Hendrycks & Gimpel 2016). numpy has
+    no erf. In float32, formula 7.1.26 of Abramowitz & Stegun 1964 gives Φ(−|x|) with an error of
+    less than 1e-7. In float64, math.erf is called for every number.
     """
     if x.dtype == np.float64:
         errors = np.fromiter(map(math.erf, (x * 0.5**0.5).flat), np.float64, x.size)
@@ -99,7 +98,7 @@ def _gelu_erf(x: Array) -> Array:
     return x
 
 
-#: Each function overwrites its argument, (…, ffn_hidden), and returns it.
+#: Overwrites its (…, ffn_hidden) argument with the activations, and returns the same array.
 Activation = Callable[[Array], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": _gelu,
@@ -110,10 +109,11 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 class Position:
-    """No positions; base of the other kinds. at: the positions of a method's arguments.
+    """A model without positions; base class of the other kinds of positions.
 
-    Constants are computed for the positions of a text, not for the whole context, because a small
-    file may declare a context of a million characters.
+    `at`, an argument of the methods, is the range of positions of the other arguments.
+    Constants are computed for the positions of a text, not for the whole context, because even a
+    small model file may declare a context of a million characters.
     """
 
     def __init__(
@@ -123,19 +123,20 @@ class Position:
         self._factors: Numbers = np.empty(0)
 
     def embed(self, x: Array, at: slice) -> Array:
-        """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
+        """(B, T, C) embeddings -> (B, T, C). May add positions to them."""
         return x
 
     def rotate(self, queries: Array, keys: Array, at: slice) -> tuple[Array, Array]:
-        """Two (B, H, T, D) -> two (B, H, T, D)"""
+        """(B, H, T, D) queries and keys -> the same shapes. May rotate both by their positions."""
         return queries, keys
 
-    def factors(self, end: int) -> Numbers:
-        """Factors by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
+    def decoder_factors(self, end: int) -> Numbers:
+        """Returns factors for the positions from 0 to at least `end` − 1, a row for each position.
 
-        `end` rows or more of (2C,), or of (C,) complex if coordinates 2d and 2d + 1 form one
-        number. There are FIRST_ROWS rows, or the power of two above `end`, so that a growing text
-        seldom needs another table.
+        The decoder multiplies the queries and keys of all heads by a row. The factors rotate as
+        `rotate` does, and divide the queries by √D. A row has 2C real numbers, or C complex ones
+        for the pairs of coordinates 2d and 2d + 1. The table has FIRST_ROWS rows, or for a larger
+        `end` a power of two, so that a growing text seldom needs a new table.
         """
         factors = self._factors  # another thread may replace the attribute
         if len(factors) < end:
@@ -146,12 +147,12 @@ class Position:
         return factors
 
     def _turns(self, at: slice) -> Numbers:
-        """(T, D), or (T, D/2) complex: the factors of a head's coordinates in `rotate`."""
+        """The factors of a head's coordinates in `rotate`: (T, D), or complex (T, D/2)."""
         return np.ones((at.stop - at.start, self.config.head_size), self.dtype)
 
 
 class Learned(Position):
-    """A trained vector for each of the block_size positions, added (GPT-2)."""
+    """Adds a trained vector for each of the block_size positions (GPT-2)."""
 
     def embed(self, x: Array, at: slice) -> Array:
         added: Array = x + self.tensors["position.weight"][at]
@@ -159,7 +160,7 @@ class Learned(Position):
 
 
 class Sinusoidal(Position):
-    """Fixed sines and cosines, added (Vaswani et al. 2017)."""
+    """Adds fixed sines and cosines of the position (Vaswani et al. 2017)."""
 
     def embed(self, x: Array, at: slice) -> Array:
         columns = np.arange(self.config.n_embd)
@@ -186,7 +187,7 @@ class Rotary(Position):
 
 
 def _turn(x: Array, cosines: Array, sines: Array) -> Array:
-    """(B, H, T, D): rotates coordinates 2d and 2d + 1 by each position's angles."""
+    """(B, H, T, D) -> (B, H, T, D). Rotates coordinates 2d and 2d + 1 by every position's angle."""
     even, odd = x[..., ::2], x[..., 1::2]
     turned = np.empty_like(x)
     turned[..., ::2] = even * cosines - odd * sines
@@ -204,8 +205,8 @@ POSITIONS: dict[str, type[Position]] = {
 
 @dataclass(frozen=True, repr=False)
 class Stages(Arrays):
-    """What one layer computed for (T,) characters; arrays of heads begin with an axis of heads.
-    docs/heads.md explains each.
+    """The stages of one layer for T characters. docs/heads.md explains them. The first axis is T,
+    or H for the stages of heads.
     """
 
     resid_pre: Array
@@ -228,34 +229,32 @@ class Reader:
 
     def __init__(self, config: ModelConfig, tensors: Mapping[str, Array]) -> None:
         self.config = config
-        #: Every stored parameter by its name.
+        #: Parameter name -> its array.
         self.tensors = MappingProxyType({name: read_only(array) for name, array in tensors.items()})
         self.dtype = self.tensors["token_embedding.weight"].dtype
         self.position = POSITIONS[config.position](config, self.tensors, self.dtype)
         #: The name of the layer that computes the logits.
         self.output = "token_embedding" if config.tied else "lm_head"
-        weight, _ = self.linear(self.output)
+        weight, _ = self.weight_and_bias(self.output)
         self._output = np.ascontiguousarray(weight.T)  # (C, vocab_size)
 
     def in_float64(self) -> Reader:
-        """The same model with float64 weights; all of its numbers are then float64."""
+        """Returns the same model with float64 weights. It computes everything in float64."""
         exact = {name: array.astype(np.float64) for name, array in self.tensors.items()}
         return Reader(self.config, exact)
 
     def forward(self, ids: Ids) -> Array:
-        """(B, T) ids -> (B, T, C): the stream after the last norm, which `logits` takes."""
+        """(B, T) ids -> (B, T, C): the residual stream after the last norm, for `logits`."""
         return self.final_norm(self.blocks(self.embed(ids), range(self.config.n_layer)))
 
     def blocks(self, x: Array, layers: Iterable[int], hook: Hook = no_hook) -> Array:
-        """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last
-        one.
-        """
+        """(B, T, C) -> (B, T, C). Runs these layers one after the other."""
         for layer in layers:
             x = self.block(x, layer, hook)["resid_post"]
         return x
 
     def stages(self, ids: Ids) -> tuple[Stages, ...]:
-        """(T,) ids -> the stages of each layer."""
+        """(T,) ids -> the stages of every layer."""
         x, layers = self.embed(ids[None]), list[Stages]()
         for layer in range(self.config.n_layer):
             batch = self.block(x, layer)
@@ -264,12 +263,14 @@ class Reader:
         return tuple(layers)
 
     def embed(self, ids: Ids, start: int = 0) -> Array:
-        """(B, T) ids at the positions from `start` on -> (B, T, C): the first layer's input."""
+        """(B, T) ids -> (B, T, C): the first layer's input. start: the first id's position."""
         x: Array = self.tensors["token_embedding.weight"][ids]
         return self.position.embed(x, slice(start, start + ids.shape[1]))
 
     def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
-        """(B, T, C) -> the stages of one layer by the names of Stages, each (B, …)."""
+        """Returns the stages of a layer, name -> (B, …) array, for its (B, T, C) input. Raises
+        OutOfMemory if the attention does not fit the memory.
+        """
         config, (B, T, C) = self.config, x.shape
         matrix = B * config.n_head * T * T * self.dtype.itemsize  # in bytes
         require_memory("attention over", T, lambda n: MATRICES * matrix * (n / T) ** 2)
@@ -280,7 +281,8 @@ class Reader:
             return stage
 
         x = keep("resid_pre", x)
-        packed = self.apply(self.norm(x, f"blocks.{layer}.norm1"), f"blocks.{layer}.attention.qkv")
+        normed = self.apply_norm(x, f"blocks.{layer}.norm1")
+        packed = self.apply_linear(normed, f"blocks.{layer}.attention.qkv")
         by_head = packed.reshape(B, T, 3, config.n_head, config.head_size)
         q, k, v = by_head.transpose(2, 0, 3, 1, 4)  # (B, H, T, D)
         q, k = self.position.rotate(q, k, slice(0, T))
@@ -292,50 +294,50 @@ class Reader:
         weights = keep("weights", softmax(masked))  # (B, H, T, T)
         context = keep("context", weights @ v)  # (B, H, T, D)
         concat = keep("concat", context.transpose(0, 2, 1, 3).reshape(B, T, C))
-        proj = keep("proj", self.apply(concat, f"blocks.{layer}.attention.proj"))
+        proj = keep("proj", self.apply_linear(concat, f"blocks.{layer}.attention.proj"))
         resid_mid = keep("resid_mid", x + proj)
         if config.feed_forward:
             *_, down = self.feed_forward(resid_mid, layer, hook)
             keep("resid_post", resid_mid + down)
         else:
-            keep("resid_post", resid_mid.copy())  # a hook may write into it
+            keep("resid_post", resid_mid.copy())  # a hook may change the copy in place
         return stages
 
     def feed_forward(
         self, x: Array, layer: int, hook: Hook = no_hook
     ) -> tuple[Array, Array, Array]:
-        """(…, T, C), resid_mid -> the input of a layer's feed-forward, ffn_hidden and ffn_out."""
-        normed = self.norm(x, f"blocks.{layer}.norm2")
-        up = self.apply(normed, f"blocks.{layer}.feed_forward.up")
+        """(…, T, C) resid_mid -> the normalised resid_mid, ffn_hidden and ffn_out of a layer."""
+        normed = self.apply_norm(x, f"blocks.{layer}.norm2")
+        up = self.apply_linear(normed, f"blocks.{layer}.feed_forward.up")
         hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
-        out = hook("ffn_out", layer, self.apply(hidden, f"blocks.{layer}.feed_forward.down"))
+        out = hook("ffn_out", layer, self.apply_linear(hidden, f"blocks.{layer}.feed_forward.down"))
         return normed, hidden, out
 
     def final_norm(self, x: Array, hook: Hook = no_hook) -> Array:
-        """(B, T, C) -> (B, T, C): the last norm, before the logits."""
-        return hook("final_norm", self.config.n_layer, self.norm(x, "norm"))
+        """(B, T, C) -> (B, T, C). Applies the last norm, before the logits."""
+        return hook("final_norm", self.config.n_layer, self.apply_norm(x, "norm"))
 
     def logits(self, stream: Array, hook: Hook = no_hook) -> Array:
         """(…, C) -> (…, vocab_size)"""
         return hook("logits", self.config.n_layer, stream @ self._output)
 
-    def linear(self, name: str) -> tuple[Array, Array | None]:
-        """The (rows, columns) weight of a linear layer, or the (C,) one of a norm, and the bias, if
-        any.
+    def weight_and_bias(self, name: str) -> tuple[Array, Array | None]:
+        """Returns weight and bias (None without bias) of a linear layer or a norm. The weight is
+        (out, in) in a linear layer and (C,) in a norm.
         """
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 
-    def norm(self, x: Array, name: str) -> Array:
-        """(…, C) -> (…, C), normalised by the norm of this name (Ba et al. 2016)."""
-        weight, bias = self.linear(name)
+    def apply_norm(self, x: Array, name: str) -> Array:
+        """(…, C) -> (…, C). Applies the layer norm of this name (Ba et al. 2016)."""
+        weight, bias = self.weight_and_bias(name)
         x = centred(x)
         mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
         normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON)) * weight
         return normed if bias is None else normed + bias
 
-    def apply(self, x: Array, name: str) -> Array:
-        """(B, T, columns) @ weightᵀ (+ bias), as one large product."""
-        weight, bias = self.linear(name)
+    def apply_linear(self, x: Array, name: str) -> Array:
+        """(B, T, in) -> (B, T, out). Applies a linear layer, as one large matrix product."""
+        weight, bias = self.weight_and_bias(name)
         product = x.reshape(-1, x.shape[-1]) @ weight.T
         y: Array = product.reshape(*x.shape[:-1], -1)
         return y if bias is None else y + bias

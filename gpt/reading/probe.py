@@ -1,14 +1,15 @@
-"""The probe proves that numpy computes here what torch computed when the model was saved.
+"""Checks that numpy computes the logits that torch computed when a model was saved.
 
-The probe is a text with the logits that torch computed for it in float64, with other code. Whoever
-opens the model computes them again in float64. So the two agree up to the rounding of the stored
-float32 logits. float32 could not judge: in a healthy model with sharp attention, a rounding error
-selects another key, and the logits differ by a hundredth of the largest one. Its difference is only
-measured, and shows how exact the numbers of this model are.
+A checkpoint's probe is a text with the logits that the torch model computed for it in float64.
+When a checkpoint is opened, the numpy reader computes the logits again, in float64. The two must
+agree up to the rounding of the stored float32 logits. A comparison in float32 would reject healthy
+models: with sharp attention, a rounding error can select another key, and then the logits differ by
+a hundredth of the largest logit. So gptx only reports the difference in float32, which shows how
+exact the model's numbers are.
 
-A device, too, has to compute the probe before it is used (DeviceReader). If it does not open, or
-computes other logits than numpy, one line says so, and numpy computes from the start; an error
-later ends the command. numpy draws from the device's logits, so the text depends only on the seed.
+A device (a GPU) must compute the probe, too, before it is used (DeviceReader). If the device does
+not open, or computes other logits than numpy, gptx prints one line and uses numpy instead. A later
+error of the device ends the command. numpy draws the characters from the device's logits.
 """
 
 from __future__ import annotations
@@ -20,24 +21,27 @@ from typing import Protocol
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.devices import reason_of, report_failure
+from gpt.devices import error_summary, log_cpu_fallback
 from gpt.errors import CheckpointError, GptxError
 from gpt.reading.gpt import Array, Hook, Reader, no_hook
+from gpt.reading.sampler import Decoder
 from gpt.show.result import Check
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
 PROBE = "logits = torch's at saving"
-TOLERANCE = 1e-6  # of the largest logit
-#: How far another program's float32 logits may be from those in float64, as a multiple of numpy's
-#: float32 error; at least LEAST times the largest logit.
+TOLERANCE = 1e-6  # relative to the largest logit
+#: The float32 logits of another program may differ from the float64 ones by TIMES the error of
+#: numpy's float32 logits, or by LEAST times the largest logit if that is more.
 TIMES, LEAST = 10, 1e-4
 
 
-def open_proven(stored: StoredModel) -> tuple[Reader, Check]:
-    """The reader of a model file, and its proof. Raises CheckpointError if the probe fails."""
+def open_checked_reader(stored: StoredModel) -> tuple[Reader, Check]:
+    """Returns a model file's reader and the check of its probe. Raises CheckpointError if the check
+    fails.
+    """
     reader = Reader(stored.config, stored.tensors)
-    proof = prove(reader, stored.probe)
+    proof = check_probe(reader, stored.probe)
     if not proof.passed:
         raise CheckpointError(
             f"damaged: {stored.source} computes other logits than torch did at saving "
@@ -47,19 +51,19 @@ def open_proven(stored: StoredModel) -> tuple[Reader, Check]:
 
 
 def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-    """Does what `prove` does, for a model that has no reader yet."""
-    return prove(Reader(config, tensors), probe)
+    """Checks, as `check_probe` does, tensors for which no reader exists yet."""
+    return check_probe(Reader(config, tensors), probe)
 
 
-def prove(reader: Reader, probe: Probe) -> Check:
-    """Checks that the reader's code, in float64, computes the logits of the probe."""
+def check_probe(reader: Reader, probe: Probe) -> Check:
+    """Checks that the reader, in float64, computes the logits of the probe."""
     bound = TOLERANCE * float(np.abs(probe.logits).max())
-    return Check(PROBE, difference(reader.in_float64(), probe), bound)
+    return Check(PROBE, probe_error(reader.in_float64(), probe), bound)
 
 
-def difference(reader: Reader, probe: Probe) -> float:
-    """The largest difference between the reader's logits of the probe and those that it stores;
-    NaN if a number overflows.
+def probe_error(reader: Reader, probe: Probe) -> float:
+    """Returns the largest difference between the reader's logits and those in the probe. The
+    difference is NaN if a number overflows.
     """
     with np.errstate(all="ignore"):
         logits = probe.of(map(reader.logits, reader.forward(probe.ids)))
@@ -67,20 +71,17 @@ def difference(reader: Reader, probe: Probe) -> float:
 
 
 def allowed_in_float32(error: float, largest: float) -> float:
-    """How far another program's float32 logits may be from those in float64. error: numpy's in
-    float32; largest: the largest logit.
+    """Returns how far another program's float32 logits may be from the float64 logits. error: that
+    of numpy's float32 logits. largest: the largest logit.
     """
     return max(TIMES * error, LEAST * largest)
 
 
-class Device(Protocol):
-    """A model's forward pass and its decoder, as a sampler.Decoder (model.gpt.DeviceGPT)."""
-
-    def start(self, ids: Ids) -> Array: ...
-    def step(self, ids: Ids) -> Array: ...
+class Device(Decoder, Protocol):
+    """A model on a GPU, as a decoder and as a forward pass (see model.gpt.DeviceGPT)."""
 
     def make_twin(self) -> Device:
-        """The same model with streams of its own."""
+        """Returns the same model with streams of its own."""
 
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C), like Reader.forward."""
@@ -89,25 +90,33 @@ class Device(Protocol):
         """(B, T, C) -> the stages of one layer, like Reader.block."""
 
 
-class DeviceReader(Reader):
-    """A reader and sampler.Decoder on a device; numpy computes a pass with a hook, and float64.
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turns any error of a device into a GptxError."""
+    try:
+        yield
+    except Exception as error:  # a driver, a kernel or torch may raise anything
+        raise GptxError(f"the GPU failed ({error_summary(error)}); use `device='cpu'`") from error
 
-    Raises GptxError if the device fails.
+
+class DeviceReader(Reader):
+    """A reader and sampler.Decoder that computes on a device. numpy computes forward passes with a
+    hook, and everything in float64. Methods raise GptxError if the device fails.
     """
 
     def __init__(self, reader: Reader, device: Device) -> None:
         vars(self).update(vars(reader))
-        self._numpys, self._device = reader, device
+        self._on_numpy, self._device = reader, device
 
     def make_twin(self) -> DeviceReader:
-        return DeviceReader(self._numpys, self._device.make_twin())
+        return DeviceReader(self._on_numpy, self._device.make_twin())
 
     def in_float64(self) -> Reader:
-        return self._numpys.in_float64()
+        return self._on_numpy.in_float64()
 
+    @_explained()
     def forward(self, ids: Ids) -> Array:
-        with _explained():
-            return self._device.forward(ids)
+        return self._device.forward(ids)
 
     def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
         if hook is not no_hook:
@@ -115,29 +124,20 @@ class DeviceReader(Reader):
         with _explained():
             return self._device.block(x, layer)
 
+    @_explained()
     def start(self, ids: Ids) -> Array:
-        with _explained():
-            return self._device.start(ids)
+        return self._device.start(ids)
 
+    @_explained()
     def step(self, ids: Ids) -> Array:
-        with _explained():
-            return self._device.step(ids)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Makes any error of a device a GptxError."""
-    try:
-        yield
-    except Exception as error:  # a driver, a kernel or torch may raise anything
-        raise GptxError(f"the GPU failed ({reason_of(error)}); use `device='cpu'`") from error
+        return self._device.step(ids)
 
 
 def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Device]) -> Reader:
-    """The reader on a device; the reader itself, with one line of output, if the device fails or
-    computes other logits of the probe.
+    """Returns a reader that computes on the device, if the device computes the probe's logits.
+    Otherwise prints one line and returns the same reader.
     """
-    allowed = allowed_in_float32(difference(reader, probe), float(np.abs(probe.logits).max()))
+    allowed = allowed_in_float32(probe_error(reader, probe), float(np.abs(probe.logits).max()))
     try:
         device = open_device()
         for logits in _logits_of(device, reader, probe.ids):
@@ -145,14 +145,14 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
             if not error <= allowed:
                 raise ArithmeticError(f"its logits differ from the checkpoint's by {error:.1e}")
     except Exception as error:  # a driver, a kernel or torch may raise anything
-        report_failure("the GPU", error)
+        log_cpu_fallback("the GPU", error)
         return reader
     return DeviceReader(reader, device)
 
 
 def _logits_of(device: Device, reader: Reader, ids: Ids) -> Iterator[Array]:
-    """(R, L) ids -> (R, L, vocab_size) logits in each way in which the device computes them: its
-    forward pass, layer by layer, and its decoder for the last two positions.
+    """(R, L) ids -> yields (R, L, vocab_size) logits for each method of the device. The methods are
+    the forward pass, the layers one by one, and the decoder, which computes the last two positions.
     """
     logits = reader.logits(device.forward(ids))
     yield logits

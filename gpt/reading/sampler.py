@@ -1,16 +1,18 @@
-"""From logits to characters: filters, drawing, the window, stop strings.
+"""Writes texts: filters a decoder's logits, draws characters, moves the window, stops samples.
 
-Works with any decoder that offers `start` and `step`, numpy's or torch's. Yields; never prints.
+Works with any Decoder, in numpy or torch.
 
-The window. A model reads at most block_size characters. A text of N characters is read from its
-start while it fits, and then from character ceil((N − block_size) / hop) · hop on, where hop is
-half of block_size. So the context has between half of block_size and all of it, and cached keys
-serve for `hop` characters before they are computed again. What is drawn depends on the text, the
-seed and how many characters were drawn before, not on which part of the text was the prompt.
+The window. A model reads at most block_size characters. It reads a text of this length or less
+completely. A longer text of N characters is read from character ceil((N − block_size) / hop) · hop
+on, where hop is half of block_size. So the context has at least half of block_size characters, and
+the cached keys and values serve for `hop` characters before they are computed again. A drawn
+character depends on the text before it, the seed, and the number of characters drawn so far. It
+does not depend on where in the text the prompt ended.
 
-Going back. `avoid_copies` forbids characters that would complete a copied passage. Where the other
-characters together have less than LEAST of the probability, the text would break in the middle of a
-word, so the sample goes back to an earlier character and draws another one there.
+Going back. The option `avoid_copies` forbids characters that would complete a passage copied from
+the training text. If the allowed characters together have less than LEAST of the probability, the
+text would break in the middle of a word. So the sample then goes back to an earlier character, and
+draws another one there.
 """
 
 from __future__ import annotations
@@ -40,65 +42,64 @@ Kept = npt.NDArray[np.bool_]
 
 
 class Decoder(Protocol):
-    """Continues B streams of ids, in numpy or on a device. `start` begins new ones."""
+    """Predicts the next character of B texts that grow (streams), in numpy or on a device."""
 
     config: ModelConfig
 
     def start(self, ids: Ids) -> Array:
-        """(B, n) ids -> (B, vocab_size) logits of the next character."""
+        """Starts B new streams: (B, n) ids -> (B, vocab_size) logits of the next characters."""
 
     def step(self, ids: Ids) -> Array:
-        """(B,) next ids -> (B, vocab_size) logits of the character after them."""
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
 
     def make_twin(self) -> Decoder:
-        """The same model with streams of its own."""
+        """Returns a decoder of the same model, with streams of its own."""
 
 
 def window_start(length: int, block_size: int) -> int:
-    """Where the context of a text of `length` characters begins (see the window rule above)."""
+    """Returns where the window of a text of `length` characters begins (The window, above)."""
     hop = max(1, block_size // 2)
     return max(0, -(-(length - block_size) // hop) * hop)
 
 
 def _top_k(ranked: Probabilities, k: int) -> Kept:
-    """Keeps exactly the k likeliest (Fan et al. 2018)."""
+    """Keeps the k likeliest characters (Fan et al. 2018)."""
     return np.broadcast_to(np.arange(ranked.shape[1]) < k, ranked.shape)
 
 
 def _top_p(ranked: Probabilities, p: float) -> Kept:
-    """Keeps the fewest characters whose sum reaches p, the nucleus (Holtzman et al. 2020)."""
+    """Keeps the fewest characters whose probabilities sum to p (Holtzman et al. 2020)."""
     return ranked.cumsum(axis=-1) - ranked < p
 
 
 def _min_p(ranked: Probabilities, p: float) -> Kept:
-    """Keeps characters with at least p times the largest probability (Nguyen et al. 2024)."""
+    """Keeps characters of at least p times the largest probability (Nguyen et al. 2024)."""
     return ranked >= p * ranked.max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-#: Name of the option -> function that chooses which characters to keep. It takes (B, vocab_size)
-#: probabilities in descending order (equal ones by id) and the option's value; it returns (B,
-#: vocab_size) True for those to keep. In order of application.
+#: Option -> function that chooses the characters to keep, in the order of application. A function
+#: takes (B, vocab_size) probabilities in descending order, equal ones by id, and the option's
+#: value. It returns (B, vocab_size) booleans, True for the characters to keep.
 FILTERS: dict[str, Callable[[Probabilities, Any], Kept]] = {
     "top_k": _top_k,
     "top_p": _top_p,
     "min_p": _min_p,
 }
-#: Filters that need no order: ranking takes longer than the rest of a draw.
+#: Filters that need no descending order. Sorting takes longer than the other steps of a draw.
 ORDERLESS = frozenset({"min_p"})
 
 
 def probabilities(logits: Array, config: FilterOptions) -> Probabilities:
-    """(B, vocab_size) logits -> the distribution after temperature and then each of FILTERS.
-
-    Temperature 0 gives everything to the likeliest character (the first one if several are equal).
-    Each filter gets what the one before it kept, scaled to sum 1.
+    """(B, vocab_size) logits -> (B, vocab_size) probabilities after temperature and FILTERS.
+    Temperature 0 gives all the probability to the likeliest character, or to the first one of
+    several equally likely ones. After every filter, the kept probabilities are scaled to sum 1.
     """
     scores = np.asarray(logits, dtype=np.float64)
     if config.temperature == 0:
         greedy = np.zeros_like(scores)
         np.put_along_axis(greedy, scores.argmax(axis=-1)[:, None], 1.0, axis=-1)
         return greedy
-    with np.errstate(over="ignore"):  # a tiny temperature may make the others −inf
+    with np.errstate(over="ignore"):  # a tiny temperature may make scores −inf
         scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
     weights: Probabilities = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -118,16 +119,15 @@ def probabilities(logits: Array, config: FilterOptions) -> Probabilities:
 
 
 def draw(weights: Probabilities, uniforms: Probabilities) -> Ids:
-    """(B, vocab_size) probabilities and (B,) uniforms in [0, 1) -> (B,) ids, by inversion."""
+    """Draws by inversion: (B, vocab_size) probabilities, (B,) uniforms in [0, 1) -> (B,) ids."""
     cumulative = weights.cumsum(axis=-1)
     ids = (cumulative <= (uniforms * cumulative[:, -1])[:, None]).sum(axis=-1)
     return np.minimum(ids, weights.shape[-1] - 1)  # type: ignore[no-any-return]
 
 
 def uniforms(seed: int, sample: int) -> Iterator[float]:
-    """The random numbers of one sample: the same whether it is drawn alone or among others.
-
-    Philox is counter-based (Salmon et al. 2011); 53 bits make a float in [0, 1).
+    """Yields one sample's random numbers in [0, 1), which do not depend on the other samples. The
+    generator Philox is counter-based (Salmon et al. 2011). Every number uses 53 random bits.
     """
     generator = np.random.Philox(key=np.array([seed, sample], dtype=np.uint64))
     while True:
@@ -135,18 +135,18 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-#: A passage to repeat: among the last so many characters, from so many on, and as far as so many.
-REACH, SHORTEST, LONGEST = 1000, 6, 64
+REACH = 1000  # characters of the end of a text in which repeated passages are searched
+SHORTEST, LONGEST = 6, 64  # characters of the shortest and the longest repeated passage
 
 
 def lower_repetition(scores: Array, past: Ids, penalty: float) -> Array:
-    """(B, V) logits after (B, n) ids -> lower ones for what would repeat a passage of these: by
-    `penalty` for each repeated character from the SHORTEST-th on.
+    """(B, V) logits after (B, n) past ids -> (B, V) logits, lower for ids that repeat passages.
 
-    A penalty on single characters (Keskar et al. 2019) would ban frequent letters; this one is for
-    passages (after DRY, p-e-w 2024).
+    A logit falls by `penalty` for every character of the repeated passage from the SHORTEST-th on.
+    Only passages are punished (after DRY, p-e-w 2024), because a penalty on single characters
+    (Keskar et al. 2019) would ban frequent letters.
     """
-    repeated = np.zeros(past.shape)  # characters before each one that also end the text
+    repeated = np.zeros(past.shape)  # how many characters before a place also end the text
     same = np.ones(past.shape, bool)
     for back in range(1, min(LONGEST, past.shape[1])):
         same[:, :back] = False
@@ -167,26 +167,26 @@ def next_scores(
     mixture: Mixture | None,
     banned: Sequence[int],
 ) -> Generator[Array, Ids, None]:
-    """(n,) prompt ids -> yields (B, vocab_size) logits of the next characters; is sent the (B,) ids
-    that were drawn. banned: ids that must not be drawn.
+    """(n,) prompt ids -> yields (B, vocab_size) logits of the next characters of B samples.
 
-    Keeps only a window of the text in memory. Raises ConfigError if `config.only` asks for a
-    counting expert and the model has none.
+    The caller sends the (B,) ids that it draws. banned: ids whose logits become −inf.
+    Keeps only a window of the texts in memory. Raises ConfigError if `config.only` is "counting"
+    and the model has no counting expert.
     """
     counting = counting_streams(mixture, prompt, config.only, config.n)
     if config.repetition:
         past: Ids = np.tile(prompt[-REACH:].astype(np.int64), (config.n, 1))
     block_size = decoder.config.block_size
-    begin = window_start(len(prompt), block_size)  # where the window begins in the text
-    held = len(prompt) - begin
-    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # one more than the window
-    window[:, :held] = prompt[begin:]
+    begin = window_start(len(prompt), block_size)
+    size = len(prompt) - begin
+    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # with space for the next id
+    window[:, :size] = prompt[begin:]
     moved = True
     while True:
-        if move := window_start(begin + held, block_size) - begin:
-            window[:, : held - move] = window[:, move:held].copy()
-            begin, held, moved = begin + move, held - move, True
-        logits = decoder.start(window[:, :held]) if moved else decoder.step(window[:, held - 1])
+        if move := window_start(begin + size, block_size) - begin:
+            window[:, : size - move] = window[:, move:size].copy()
+            begin, size, moved = begin + move, size - move, True
+        logits = decoder.start(window[:, :size]) if moved else decoder.step(window[:, size - 1])
         scores = logits if counting is None else counting.scores(logits)
         if config.repetition:
             scores = lower_repetition(scores, past, config.repetition)
@@ -194,12 +194,12 @@ def next_scores(
             scores = scores.copy()
             scores[:, banned] = -np.inf
         ids = yield scores
-        window[:, held] = ids
+        window[:, size] = ids
         if counting is not None:
             counting.append(ids)
         if config.repetition:
             past = np.concatenate((past, ids[:, None]), axis=1)[:, -REACH:]
-        held, moved = held + 1, False
+        size, moved = size + 1, False
 
 
 def sample_ids(
@@ -209,9 +209,7 @@ def sample_ids(
     mixture: Mixture | None = None,
     banned: Sequence[int] = (),
 ) -> Iterator[Ids]:
-    """Yields up to config.length times (config.n,) next ids, one for each sample. See
-    `next_scores`.
-    """
+    """Yields (config.n,) ids, one for each sample, config.length times. See `next_scores`."""
     texts, seed = next_scores(decoder, prompt, config, mixture, banned), seed_of(config)
     streams = [uniforms(seed, sample) for sample in range(config.n)]
     ids: Any = None  # to start the generator
@@ -222,8 +220,8 @@ def sample_ids(
         yield ids
 
 
-LEAST = 0.1  # of the probability; where less is left, the text would break within a word
-TRIES = 1000  # steps back, until the sample ends
+LEAST = 0.1  # if the allowed characters have less probability, the sample goes back
+TRIES = 1000  # steps back since the last yielded character, after which the sample ends
 
 
 def sample_new_ids(
@@ -233,15 +231,16 @@ def sample_new_ids(
     copies: Passages,
     stream: Iterator[float],
 ) -> Iterator[int]:
-    """The ids of one sample, without any of `copies` in what is new (see Going back above). Ends
-    early if only copies are left to write. begin: starts `next_scores` after a text.
+    """Yields the new ids of one sample, which contain none of the passages `copies`.
 
-    Yields an id when it can no longer change, which is a passage's length later.
+    begin: starts `next_scores` after a text. See Going back above. Ends early if only copies could
+    follow. An id is yielded when it can no longer change: after as many further characters as a
+    passage has.
     """
     text, first, tries, ids = prompt.tolist(), len(prompt), 0, None
     texts: Any = begin(prompt)
-    #: Of each character that may still change: the logits of what may stand there, and the model's
-    #: probabilities.
+    # For every character that may still change: the logits, −inf for what is forbidden there, and
+    # the model's probabilities.
     places = list[tuple[Probabilities, Probabilities]]()
     while len(text) < first + config.length and tries < TRIES:
         scores = texts.send(ids).astype(np.float64)
@@ -268,28 +267,27 @@ def sample_new_ids(
 
 
 def start_character(vocabulary: Vocabulary) -> str:
-    """The character before an empty prompt: a newline, or the vocabulary's first character.
-
-    It is not part of the sample.
+    """Returns the character that a model reads in place of an empty prompt. It is a newline, or
+    without newlines the vocabulary's first character. The sample does not contain it.
     """
     return "\n" if "\n" in vocabulary.characters else vocabulary.characters[0]
 
 
 class StopFilter:
-    """Passes characters on until a stop string is complete; the stop string is not passed on.
+    """Passes on the characters of one sample until a stop string is complete.
 
-    stop: the stop string that has occurred. keep: pass it on as well. ended: why the sample ends:
-    "length", "stop", or "copies", if it could only copy.
+    keep: whether the stop string is passed on, too. stop: the stop string that ended the sample, or
+    None. ended: why the sample ended: "length", "stop", or "copies" if only copies could follow.
     """
 
     def __init__(self, stops: Sequence[str], keep: bool = False) -> None:
-        self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest matches
+        self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest match wins
         self._keep, self.ended = keep, "length"
         self._held = ""  # text that may become a stop string
         self.stop: str | None = None
 
     def push(self, character: str) -> str:
-        """The text that can be shown now. Sets `stop` when a stop string is complete."""
+        """Returns the text that can be shown now. Sets `stop` when a stop string is complete."""
         if not self._stops:
             return character
         if self.stop:
@@ -304,14 +302,14 @@ class StopFilter:
         return text.removesuffix(self._held)
 
     def flush(self) -> str:
-        """The text that is still held back, when the sample has ended without a stop string."""
+        """Returns the text that is still held back at the end of a sample."""
         held, self._held = self._held, ""
         return held
 
 
 class Decoders:
-    """Lends decoders of one model to streams that run at the same time: the first one gets `first`,
-    each further one a twin.
+    """Lends decoders of one model to Samples that may be drawn at the same time. One of them gets
+    `first`, and the others get twins of it while `first` is lent.
     """
 
     def __init__(self, first: Decoder) -> None:
@@ -319,7 +317,7 @@ class Decoders:
 
     @contextmanager
     def lend_decoder(self) -> Iterator[Decoder]:
-        """A decoder that no other stream uses meanwhile."""
+        """Lends a decoder that nothing else uses during the `with` block."""
         if not self._free.acquire(blocking=False):
             yield self.first.make_twin()
             return
@@ -330,12 +328,14 @@ class Decoders:
 
 
 class Samples(Iterator[list[str]]):
-    """The new text of each of the config.n samples, step by step ("" for a stopped one).
+    """Yields the new texts of all config.n samples step by step, "" for a stopped sample.
 
-    decoding: lends a decoder until the samples are complete or dropped. copies: what they must not
-    have; they are then written one after the other. start: a text that the model reads before the
-    prompt; if both are empty, it reads start_character. seed: the seed that they use. Raises
-    TextError for a prompt with an unknown character, ValueError if one of `stops` is empty,
+    decoding: lends a decoder until the samples are complete or dropped. copies: passages that the
+    new text must not contain; with them, one sample is written after the other. start: a text that
+    the model reads before the prompt. If `start` and prompt are empty, the model reads
+    start_character. seed: the seed of the samples, drawn if config has none.
+
+    Raises TextError for a prompt with an unknown character, ValueError for an empty stop string,
     ConfigError if all characters are banned.
     """
 
@@ -352,10 +352,10 @@ class Samples(Iterator[list[str]]):
         start: str = "",
     ) -> None:
         if not all(stops):
-            raise ValueError("stop: an empty text would stop before anything is written")
+            raise ValueError("stop: an empty stop string would end every sample at once")
         banned = [*map(vocabulary.id_of, {*(config.ban or "")} & {*vocabulary.characters})]
         require(
-            len(banned) < len(vocabulary), "ban", "these are all characters that the model knows"
+            len(banned) < len(vocabulary), "ban", "it bans every character that the model knows"
         )
         ids = vocabulary.encode(start + prompt or start_character(vocabulary))
         self.prompt, self.seed = prompt, seed_of(config)
@@ -377,12 +377,12 @@ class Samples(Iterator[list[str]]):
 
     @property
     def stopped(self) -> list[str | None]:
-        """The stop string that ended each sample, or None."""
+        """For every sample, the stop string that ended it, or None."""
         return [gate.stop for gate in self._filters]
 
     @property
     def ended(self) -> list[str]:
-        """Why each sample ends; see StopFilter."""
+        """For every sample, why it ended; see StopFilter."""
         return [gate.ended for gate in self._filters]
 
 
@@ -397,7 +397,9 @@ def _texts(
     characters: str,
     filters: Sequence[StopFilter],
 ) -> Iterator[list[str]]:
-    """See Samples, which holds no other reference to the decoder: dropping it gives that back."""
+    """Yields what Samples yields. Only this generator refers to the decoder. So the
+    decoder is given back when a Samples object is dropped.
+    """
     with decoding as decoder:
         if copies is None:
             for ids in sample_ids(decoder, prompt, config, mixture, banned):

@@ -1,9 +1,9 @@
-"""How well a model predicts a text: its loss, measured as evaluations in training measure it.
+"""Measures how well a model predicts a text: the loss of the text, and surprisals of characters.
 
-Evaluations read windows that do not overlap, so the first characters of each have little or no
-context. Such a loss can compare models, but not characters. So the surprisals of single characters
-can also come from windows that overlap by half: each character then has the context that the
-sampler would have for it (sampler.window_start).
+`score` measures the loss as evaluations during training do, over windows that do not overlap. The
+first characters of a window have little context, so this loss can compare models, but not
+characters. `character_surprisals` reads windows that overlap by half, so every character has the
+context that the sampler would have for it (sampler.window_start).
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Reader
 from gpt.show.result import Arrays, Passage, Result
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import bits, counted
+from gpt.words import nats_to_bits, pluralize
 
-NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
-FULL_COLOUR = 10  # bits of surprisal that get the strongest colour; a digit counts one bit
+NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed at once, which fit a CPU's cache
+FULL_COLOUR = 10  # bits of surprisal that get the strongest colour
 
 
 @dataclass(frozen=True)
 class Score:
-    """nats: mean per character; characters: how many were predicted. For a model with counting
-    also: the means of the GPT alone and of counting alone; sum_error: how far from 1 the sum over
-    the vocabulary is of the probabilities that `nats` comes from, at the worst position.
+    """The loss of a text. nats: the mean per character. characters: how many were predicted.
+
+    For a model with counting, also gpt and counting: the losses, in nats, of the GPT alone and of
+    counting alone; and sum_error: how far the sum of the predicted probabilities is from 1, at the
+    worst position.
     """
 
     nats: float
@@ -49,12 +51,12 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e to the nats: the number of equally likely characters with the same loss."""
+        """e^nats, the number of equally likely characters with the same loss."""
         return math.exp(self.nats)
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The loss for programs; for a model with counting, also of both experts alone."""
+        """The loss for --json. For a model with counting, also the losses of both experts alone."""
         numbers: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
         numbers |= {"perplexity": self.perplexity, "characters": self.characters}
         if self.gpt is not None:
@@ -65,11 +67,12 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Surprisals(Arrays):
-    """For each of the (n − 1,) characters after the first: −ln of its probability in nats, the
-    likeliest id, and the probability of that id.
+    """How well a model predicts every character of a text after the first.
 
-    text: the n characters; characters: the vocabulary, id -> character.
-    places: (n,) the characters' positions in their file, if some were left out.
+    nats: (n − 1,) −ln of the character's probability. likeliest: (n − 1,) the likeliest ids there.
+    chances: (n − 1,) the probabilities of the likeliest ids. text: the n characters. characters:
+    the vocabulary, id -> character. places: (n,) the positions of the characters in their file, if
+    the text leaves some out.
     """
 
     nats: Array
@@ -91,12 +94,12 @@ class Surprisals(Arrays):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """For programs: every character after the first."""
+        """A row for every character after the first, for --json and csv."""
         columns: dict[str, Any] = {
             "position": self.positions.tolist(),
             "character": list(self.text[1:]),
             "nats": self.nats.tolist(),
-            "bits": bits(self.nats).tolist(),
+            "bits": nats_to_bits(self.nats).tolist(),
             "expected_character": [self.characters[token] for token in self.likeliest],
             "expected_id": self.likeliest.tolist(),
             "probability": self.chances.tolist(),
@@ -106,10 +109,11 @@ class Surprisals(Arrays):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Evaluation(Score, Result):
-    """How well a model predicts the text named `name`.
+    """The result of `eval`: how well a model predicts the text named `name`.
 
-    surprisals: the surprisal of each character, with `chars`. to_beat: the loss of counting, on the
-    validation split. about: what programs get to know about the text and the model.
+    surprisals: those of all characters, with the option `chars`. to_beat: a sentence that compares
+    the loss with that of counting, on the validation split. about: further entries of --json about
+    the text and the model.
     """
 
     name: str
@@ -119,7 +123,7 @@ class Evaluation(Score, Result):
 
     @property
     def title(self) -> str:
-        return f"{self.name} · {counted(self.characters, 'character')}"
+        return f"{self.name} · {pluralize(self.characters, 'character')}"
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
         facts = {
@@ -141,17 +145,17 @@ class Evaluation(Score, Result):
     def passage(self) -> Passage | None:
         if self.surprisals is None:
             return None
-        shades = bits(self.surprisals.nats) / FULL_COLOUR
+        shades = nats_to_bits(self.surprisals.nats) / FULL_COLOUR
         meaning = "bits of surprisal as colours or digits (9: 9 or more)"
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 
     def shown(self, all: bool = False) -> Sequence[Any]:
-        """None: the passage has the same."""
+        """Returns no rows, because the passage shows the same."""
         return ()
 
     @property
     def rows(self) -> Sequence[Any]:
-        """A row for each character after the first, with `chars`."""
+        """A row for every character after the first, with the option `chars`."""
         return [] if self.surprisals is None else self.surprisals.rows
 
     def record(self) -> Mapping[str, Any]:
@@ -159,9 +163,8 @@ class Evaluation(Score, Result):
 
 
 def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
-    """The loss over (n,) ids in non-overlapping windows of block_size.
-
-    The first character is context only; the last window may be shorter. Raises TextError if n < 2.
+    """Returns the loss of (n,) ids in windows of block_size that do not overlap. The first
+    character is not predicted. The last window may be shorter. Raises TextError if n < 2.
     """
 
     def total(windows: _Windows) -> Array:
@@ -189,8 +192,8 @@ def character_surprisals(
     vocabulary: Vocabulary,
     mixture: Mixture | None = None,
 ) -> Surprisals:
-    """The surprisals of the characters, each with at least half of block_size as context, if the
-    text has it. Raises TextError if n < 2.
+    """Returns the surprisals of (n,) ids. Raises TextError if n < 2. Every character has at least
+    half of block_size characters as context, if so many precede it.
     """
 
     def predict(windows: _Windows) -> tuple[Array, Ids, Array]:
@@ -208,8 +211,10 @@ def character_surprisals(
 
 @dataclass(frozen=True)
 class _Windows:
-    """B windows of a text: (B,) the places of the first characters that they predict, how many
-    characters of context come before these, and how many they predict, T.
+    """B windows of a text that predict T characters each.
+
+    starts: (B,) the places of the first predicted characters. before: how many characters of
+    context precede a window's first predicted character. length: T.
     """
 
     starts: Ids
@@ -217,35 +222,38 @@ class _Windows:
     length: int
 
     def logits(self, reader: Reader, ids: Ids) -> Array:
-        """(B · T, vocab_size)"""
+        """Returns (B · T, vocab_size) logits of the predicted characters."""
         read = self.starts[:, None] + np.arange(-self.before, self.length - 1)
         logits = reader.logits(reader.forward(ids[read])[:, self.before - 1 :])
         return logits.reshape(-1, logits.shape[-1])
 
     def expected(self, ids: Ids) -> Ids:
-        """(B · T,) the characters that really follow."""
+        """Returns (B · T,) ids of the characters that really stand there."""
         following: Ids = ids[self.starts[:, None] + np.arange(self.length)]
         return following.ravel()
 
     def histories(self, mixture: Mixture, ids: Ids) -> Ids:
-        """The histories of these characters."""
+        """Returns (N, B · T) histories of the predicted characters (Trie.histories_at)."""
         return mixture.expert.trie.histories_at(ids, self.starts, self.length)
 
 
 def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
-    """The windows of a text in order, grouped as large as one forward pass may be.
+    """Divides a text into windows, and groups as many as one forward pass may take.
 
-    overlapping: windows begin half a window apart, and only the second half of each counts.
+    overlapping: every window begins half a window after the one before it, and predicts only the
+    characters of its second half.
     """
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
     block, targets = config.block_size, len(ids) - 1
-    scored = max(1, block // 2) if overlapping else block  # the last characters of a window count
+    scored = max(1, block // 2) if overlapping else block  # at the end of each window
     before = min(block - scored, targets)
     windows = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
     rows, whole = windows_at_once(config), (targets - before) // scored
-    for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
+    for group in np.split(
+        starts, [*range(rows, whole, rows), whole]
+    ):  # the last one may be shorter
         if len(group):
             length = min(scored, targets - int(group[0]))
             windows.append(_Windows(group + 1, before + 1, length))
@@ -253,13 +261,13 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
 
 
 def windows_at_once(config: ModelConfig) -> int:
-    """How many windows of block_size one forward pass may take, by the memory that it needs."""
+    """Returns how many windows of block_size one forward pass takes, so that it fits the cache."""
     widest = max(config.widest_layer, config.n_head * config.block_size)
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
 
 def surprisals(logits: Array, expected: Ids) -> Array:
-    """(…, vocab_size) logits and (…) ids -> (…) −ln p(id), in nats."""
+    """(…, vocab_size) logits and (…) ids -> (…) −ln of the ids' probabilities, in nats."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     normaliser = np.log(np.exp(shifted).sum(axis=-1))
     came = np.take_along_axis(shifted, expected[..., None].astype(np.int64), axis=-1)[..., 0]

@@ -1,9 +1,8 @@
-"""Texts that a model writes: samples of one prompt after another, while they grow and whole; new
-items of a list; and how much of a text is copied.
+"""Writes samples of several prompts and new items of a list, and finds what a text copies.
 
-A copy is the longest passage that also stands in another text, and which characters would complete
-one. Passages of one length are found by their hashes (Karp & Rabin 1987), the longest length by
-binary search.
+A copied passage is one that also stands in another text, mostly the training text. `longest_copies`
+finds the longest one of a text. Hashes find the copied passages of one length (Karp & Rabin 1987),
+and a binary search finds the largest length. `Passages` tells which characters complete a copy.
 """
 
 from __future__ import annotations
@@ -22,32 +21,33 @@ import numpy.typing as npt
 from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory, TextError
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import counted, cut, label, to_json
+from gpt.words import cut, label, pluralize, to_json
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
     from gpt.reading.sampler import Samples
 
 SCHEMA = 1
-DIVIDER = "\n---\n"  # stands between two samples
+DIVIDER = "\n---\n"  # between two samples
 ONLY_COPIES = (
-    "the text ends where all that the model would write next stands in the training text; "
-    "another seed or a larger --avoid-copies goes on"
+    "the text ends here, because the model would only copy the training text; "
+    "try another seed or a larger --avoid-copies"
 )
-AT_ONCE = 64  # samples
-MOST_ROUNDS = 20  # rounds of samples without a new item, in turn
-NEXT_SEED = 2**32  # between the seeds of two rounds
-MOST = 32_000_000  # characters to search in; their hashes take eight times as many bytes
-CHUNK = 2**16  # characters to hash at once: they fit in a core's cache
-LONGEST = 60  # cells of a copy to show
+AT_ONCE = 64  # samples in a round of new_items
+MOST_ROUNDS = 20  # rounds without a new item, after which new_items ends
+NEXT_SEED = 2**32  # the difference of two rounds' seeds
+MOST = 32_000_000  # characters to search for copies; each takes 8 bytes for its hash
+CHUNK = 2**16  # characters hashed at once, which fit a core's cache
+LONGEST = 60  # columns of a copied passage on the screen
 BASE = 0x9E3779B97F4A7C15  # base of the hashes, which are modulo 2⁶⁴
 INVERSE = pow(BASE, -1, 2**64)
 
 
 class Sample(str):
-    """A prompt with its continuation. prompt: how many of its characters are the prompt. seed: the
-    one that repeats it. ended: why: "length", "stop", "copies" (it could only copy) or
-    "interrupted".
+    """A prompt and its continuation, as one text.
+
+    prompt: the number of characters of the prompt. seed: the seed that repeats the sample. ended:
+    why it ended: "length", "stop", "copies" (the model could only copy) or "interrupted".
     """
 
     prompt: int
@@ -68,13 +68,14 @@ class Sample(str):
         return Sample, (self[: self.prompt], self.new, self.seed, self.ended)
 
 
-class Writing:
-    """Writes the samples of one prompt after another.
+class SampleWriter:
+    """Writes samples for one prompt after another.
 
-    stream: begins the samples of a prompt. file: the prompts are its lines; empty ones and those
-    that the model cannot read are left out. failures: Ctrl-C or a lack of memory, after which the
-    texts end where they are, as they do if the caller adds to it; and an error for the lines that
-    were left out. samples: the complete texts. novelties: of each sample, once measured.
+    stream: starts the samples of a prompt. file: the file whose lines are the prompts, if any;
+    empty lines, and lines that the model cannot read, get no samples. samples: the written texts.
+    novelties: how much every sample copies, after `measure`. failures: Ctrl-C, too little memory,
+    and unreadable lines. A failure during the writing, also one that the caller appends, ends the
+    writing at once.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class Writing:
         self.failures = list[KeyboardInterrupt | GptxError]()
         self.samples, self.novelties = list[Sample](), list[Novelty]()
 
-    def pieces(self) -> Iterator[str]:
-        """What to show: the samples, one after the other, while they grow."""
+    def text_pieces(self) -> Iterator[str]:
+        """Yields the text to show: the samples one after the other, each as it grows."""
         wrong = []
         for number, prompt in enumerate(self._prompts, start=1):
             if self.failures:
@@ -114,7 +115,7 @@ class Writing:
                 raise self.failures[0]
 
     def measure(self, novelty: Callable[[Sequence[str]], list[Novelty]]) -> None:
-        """Measures how much the samples have copied; an error is one of the failures."""
+        """Measures what the samples copy, unless one is interrupted. `failures` collects errors."""
         try:
             if all(sample.ended != "interrupted" for sample in self.samples):
                 self.novelties = novelty(self.samples)
@@ -122,7 +123,7 @@ class Writing:
             self.failures.append(error)
 
     def records(self, about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """A record of each sample, for programs. about: what made all of them."""
+        """Yields a record of every sample for --json. about: entries that all records have."""
         for number, sample in enumerate(self.samples):
             text = sample if self._shows_prompt else sample.new
             record = {"schema": SCHEMA, "sample": number, "text": text, **about}
@@ -134,7 +135,7 @@ class Writing:
             yield record
 
     def notes(self) -> Iterator[str]:
-        """What to say of each sample: its novelty, and whether only copies were left."""
+        """Yields what to tell people about the samples: their copies, and why one ended early."""
         for number, sample in enumerate(self.samples):
             name = f"sample {number}: " if len(self.samples) > 1 else ""
             if self.novelties:
@@ -144,15 +145,15 @@ class Writing:
 
     def _written(self, samples: Samples, begin: str) -> Iterator[str]:
         """Yields one prompt's samples in pieces. begin: the prompt, if it is shown."""
-        n, growing = len(samples.stopped), 0  # the sample that is shown while it grows
-        held = [StringIO() for _ in range(n)]  # whole texts
+        n, growing = len(samples.stopped), 0  # growing: the sample that is shown while it grows
+        texts = [StringIO() for _ in range(n)]  # the new texts so far
 
         def whole(number: int) -> str:
-            return DIVIDER + begin + held[number].getvalue()
+            return DIVIDER + begin + texts[number].getvalue()
 
         try:
             for gained in samples:
-                for text, more in zip(held, gained, strict=True):
+                for text, more in zip(texts, gained, strict=True):
                     text.write(more)
                 yield gained[growing]
                 if self.failures:
@@ -166,24 +167,24 @@ class Writing:
         for number, ended in enumerate(samples.ended):
             if self.failures and ended == "length":
                 ended = "interrupted"
-            new = held[number].getvalue()
+            new = texts[number].getvalue()
             self.samples.append(Sample(samples.prompt, new, samples.seed, ended))
 
 
 def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")) -> Iterator[str]:
-    """Up to config.n items; fewer if the model finds no more. An item that is longer than
-    config.length is not whole. config: with a seed. data: the folder of the encoded corpora.
+    """Yields config.n items that are not in the run's text, or fewer if the model finds no more.
 
-    Raises TextError if the run's text is not a list, or is gone.
+    config: must have a seed. Longer items than config.length are left out. data: the folder of the
+    encoded corpora. Raises TextError if the run's text is not a list, or is gone.
     """
     from gpt.corpus.corpus import splits_of_run
 
-    separator = model.separator
+    separator = model.item_separator
     if not separator:
-        raise TextError("`new`: this run has learned no list; train it with `items`")
-    known = {""}
-    for ids in splits_of_run(model.name, model.recorded, data, "`new`"):
-        known |= {*model.vocabulary.decode(ids).split(separator)}
+        raise TextError("`new`: this run has learned no list of items; train one with `items`")
+    old_items = {""}
+    for ids in splits_of_run(model.name, model.manifest_or_none, data, "`new`"):
+        old_items |= {*model.vocabulary.decode(ids).split(separator)}
     left, seed, rounds = config.n, config.seed or 0, 0
     config = replace(config, n=min(config.n, AT_ONCE), keep_stop=False)
     while left and rounds < MOST_ROUNDS:
@@ -193,24 +194,24 @@ def new_items(model: TrainedGPT, config: SampleConfig, data: Path = Path("data")
             texts = [text + new for text, new in zip(texts, gained, strict=True)]
         rounds += 1
         for item, stop in zip(texts, samples.stopped, strict=True):
-            if left and stop and item not in known:
-                known.add(item)
+            if left and stop and item not in old_items:
+                old_items.add(item)
                 yield item
                 left, rounds = left - 1, 0
         seed = (seed + NEXT_SEED) % 2**63
 
 
 def item_lines(model: TrainedGPT, config: SampleConfig, data: Path, as_json: bool) -> Iterator[str]:
-    """New items as the text has them, or each as a record for programs. See new_items."""
+    """Yields new items, each with its separator, or as a JSON record. See new_items."""
     for number, item in enumerate(new_items(model, config, data)):
         record = {"schema": SCHEMA, "sample": number, "text": item, "seed": config.seed}
-        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.separator
+        yield f"{to_json(record | model.origin)}\n" if as_json else item + model.item_separator
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A passage that two texts share. start: its position in the first text; at: its first position
-    in the other; times: how often the other contains it.
+    """A passage that a text shares with another text. start: its position in the text. at: its
+    first position in the other text. times: how often the other text contains it.
     """
 
     text: str = ""
@@ -224,7 +225,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Novelty:
-    """The longest passage of a text of so many characters that it has copied."""
+    """How much a text copies. characters: its length. longest: its longest copied passage."""
 
     characters: int
     longest: Copy
@@ -233,30 +234,28 @@ class Novelty:
         copy = self.longest
         if not copy.text:
             return f"no character of {self.characters:,} stands in the training text"
-        shown = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
-        times = "" if copy.times == 1 else f", and {counted(copy.times - 1, 'more time')}"
+        copied = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
+        times = "" if copy.times == 1 else f", and {pluralize(copy.times - 1, 'more time')}"
         return (
             f"the longest copied passage has {len(copy):,} of {self.characters:,} characters: "
-            f"“{cut(shown, LONGEST)}”, at character {copy.at:,} of the training text{times}"
+            f"“{cut(copied, LONGEST)}”, at character {copy.at:,} of the training text{times}"
         )
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The numbers for programs; positions in characters. start: of the copy in the text; at: of
-        the copy in the training text.
-        """
+        """The numbers for --json: the length of text and copy, and the fields of Copy."""
         return {"characters": self.characters, "copied": len(self.longest), **vars(self.longest)}
 
 
 def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> list[Copy]:
-    """For each text, its longest passage that stands in the other text (the first, if several are
-    as long); empty if none does.
+    """Returns every text's longest passage that stands in the other text, empty if none does. If
+    several passages of a text are equally long, returns the first one.
     """
     hashed, whole = [_Hashes(vocabulary.encode(text)) for text in texts], _Hashes(other)
 
     @cache
     def copies(length: int) -> list[Copy]:
-        """For each text, its first passage of this length that stands in the other."""
+        """The first passage of this length of every text that stands in the other text."""
         if not length:
             return [Copy()] * len(texts)
         hashes = [text.of(0, text.count(length), length) for text in hashed]
@@ -274,7 +273,9 @@ def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> 
             for start in times[at].nonzero()[0][:1].tolist():
                 place, passage = int(first[at[start]]), slice(start, start + length)
                 same = whole.ids[place : place + length]
-                if np.array_equal(hashed[number].ids[passage], same):  # hashes are no proof
+                if np.array_equal(
+                    hashed[number].ids[passage], same
+                ):  # other passages may have equal hashes
                     copy = Copy(text[passage], start, place, int(times[at[start]]))
             passages.append(copy)
         return passages
@@ -287,29 +288,29 @@ def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> 
 
 
 class Passages:
-    """All passages of `length` characters of a text, found by their hashes."""
+    """The hashes of all passages of `length` characters of a text."""
 
     def __init__(self, text: Ids, length: int) -> None:
         self.length, largest = length, np.array([2**64 - 1], np.uint64)
         hashes = [chunk for _, chunk in _Hashes(text).chunks(length)]
-        self._known = np.concatenate([*hashes, largest])
-        self._known.sort()
+        self._hashes = np.concatenate([*hashes, largest])
+        self._hashes.sort()
         self._powers = _power(BASE, np.arange(1, length + 1))
 
     def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
-        """(kinds,) whether each id, written after these, would complete a passage."""
+        """Returns (kinds,) booleans: whether an id after this text would complete a passage."""
         begin = len(text) - self.length + 1
         if begin < 0:
             return np.zeros(kinds, bool)
         before = np.array(text[begin:], np.uint64) + np.uint64(1)
         ids = np.arange(1, kinds + 1, dtype=np.uint64)
         hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
-        completes: npt.NDArray[np.bool_] = self._known[self._known.searchsorted(hashes)] == hashes
+        completes: npt.NDArray[np.bool_] = self._hashes[self._hashes.searchsorted(hashes)] == hashes
         return completes
 
 
 class _Hashes:
-    """Hashes of all passages of a text: the sum of (id + 1) · BASE^(1 + place in the passage)."""
+    """Hashes of a text's passages: the sum of (id + 1) · BASE^(1 + place in the passage)."""
 
     def __init__(self, ids: Ids) -> None:
         self.ids = ids
@@ -323,20 +324,20 @@ class _Hashes:
         return max(0, len(self.ids) - length + 1)
 
     def chunks(self, length: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
-        """The hashes of all passages of this length, in parts, each with where it begins."""
+        """Yields the hashes of all passages of this length in chunks, and where a chunk begins."""
         count = self.count(length)
         for begin in range(0, count, CHUNK):
             yield begin, self.of(begin, min(begin + CHUNK, count), length)
 
     def of(self, begin: int, end: int, length: int) -> npt.NDArray[np.uint64]:
-        """The hashes of the passages of this length that begin at begin … end − 1."""
+        """Returns the hashes of the passages of this length that begin at begin … end − 1."""
         sums = self._sums[begin + length : end + length] - self._sums[begin:end]
         hashes: npt.NDArray[np.uint64] = sums * _power(INVERSE, np.arange(begin, end))
         return hashes * np.uint64(BASE)
 
 
 def _power(base: int, exponents: Ids) -> npt.NDArray[np.uint64]:
-    """base to the power of these exponents, which are below CHUNK², modulo 2⁶⁴."""
+    """base to the power of these exponents, modulo 2⁶⁴. The exponents are below CHUNK²."""
     near, far = _powers(base, CHUNK), _powers(pow(base, CHUNK, 2**64), CHUNK)
     result: npt.NDArray[np.uint64] = near[exponents % CHUNK] * far[exponents // CHUNK]
     return result

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpt.errors import ConfigError
 from gpt.show.result import Matrix, short_number
-from gpt.words import NAMED, PICTURES, SPACE, absent, label, legend, one_line
+from gpt.words import NAMED, PICTURES, SPACE, label, legend, missing_package, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,7 @@ def _style() -> Iterator[list[str]]:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError(f"figures need {absent('matplotlib')}") from None
+        raise ConfigError(f"figures need {missing_package('matplotlib')}") from None
     logger = logging.getLogger("matplotlib")  # it logs that it builds a list of fonts
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -218,7 +218,7 @@ class Result:
         try:
             import pandas
         except ImportError:
-            problem = f"to_pandas needs {words.absent('pandas')}; to_csv() has the same"
+            problem = f"to_pandas needs {words.missing_package('pandas')}; to_csv() has the same"
             raise ImportError(problem) from None
         names, rows = table_of(self)
         return pandas.DataFrame(rows, columns=names)

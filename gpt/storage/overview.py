@@ -23,14 +23,14 @@ from gpt.show.result import Arrays, Column, Line, Result
 from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
 from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
 from gpt.words import (
-    bits,
-    counted,
     cut,
     duration,
     first_few,
+    in_millions,
     layers_and_heads,
-    millions,
-    quoted,
+    nats_to_bits,
+    pluralize,
+    quoted_label,
 )
 
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60  # cells to show
@@ -204,7 +204,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
         "step": manifest.step,
         "best_step": manifest.best_step,
         "val_nats": best,
-        "val_bits": None if best is None else bits(best),
+        "val_bits": None if best is None else nats_to_bits(best),
         "val_characters": characters or None,
         "val_split": of or None,
         "seconds": round(manifest.seconds, 3),
@@ -231,14 +231,14 @@ def parent_facts(parent: Parent | None) -> str:
         return ""
     if not parent.added:
         return f"{parent.title}, which knows all characters"
-    new = counted(len(parent.added), "new character")
-    added = first_few([quoted(character) for character in parent.added], MOST_CHARACTERS)
+    new = pluralize(len(parent.added), "new character")
+    added = first_few([quoted_label(character) for character in parent.added], MOST_CHARACTERS)
     return f"{parent.title}; {new}: {added}"
 
 
 def model_facts(config: ModelConfig) -> str:
     """The model's size and shape."""
-    size = f"{millions(config.parameters())} parameters"
+    size = f"{in_millions(config.parameters())} parameters"
     shape = f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}"
     counting = f", counting of up to {config.counting} characters" if config.counting else ""
     return f"{size}: {shape}, context {config.block_size}{counting}"
@@ -261,7 +261,7 @@ class Runs(Result):
 
     @property
     def title(self) -> str:
-        return counted(len(self), "run")
+        return pluralize(len(self), "run")
 
     def __len__(self) -> int:
         return len(self.runs)

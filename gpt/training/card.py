@@ -21,7 +21,7 @@ from gpt.storage.overview import (
 )
 from gpt.storage.run import Run, pinned_run
 from gpt.training.progress import Evaluated, Event, Sampled
-from gpt.words import counted, cut, duration, first_few, layers_and_heads, ordinal
+from gpt.words import cut, duration, first_few, layers_and_heads, ordinal, pluralize
 
 if TYPE_CHECKING:
     from gpt.training.plan import Plan
@@ -67,7 +67,7 @@ def whole_card(plan: Plan) -> Facts:
     """Returns all facts of the plan, for --all."""
     manifest, train, baseline = plan.manifest, plan.manifest.train, plan.baseline
     epochs = plan.steps * manifest.step_characters / plan.train_characters
-    steps, peak = counted(f"{plan.steps:,}", "step"), train.learning_rate
+    steps, peak = pluralize(f"{plan.steps:,}", "step"), train.learning_rate
     if manifest.clock is not None:
         steps, peak = f"about {steps}", manifest.clock.peak * peak
     training = (
@@ -75,7 +75,7 @@ def whole_card(plan: Plan) -> Facts:
         f"learning rate {peak:g} → {train.min_lr:g} ({train.schedule})"
     )
     environment = plan.machine.environment
-    device = f"{environment['device']}, {counted(int(environment['threads']), 'thread')}"
+    device = f"{environment['device']}, {pluralize(int(environment['threads']), 'thread')}"
     if environment["ranks"] != 1:
         device += f", {environment['ranks']} ranks"
     return {

@@ -443,7 +443,7 @@ def estimate_speed(plan: Plan, rate: float) -> Speed:
     forward, mixed, held = learning / characters / 3, 0.0, 0  # seconds for a character
     if model.counting > 0:
         mixed = MIXING * model.vocab_size
-        held = HeldOut.of(plan.train_characters, model.vocab_size).length * PIECES
+        held = HeldOut.of_split(plan.train_characters, model.vocab_size).length * PIECES
     return Speed(
         step=learning + muon / rate,
         character=forward + mixed / count,

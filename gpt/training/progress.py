@@ -23,7 +23,7 @@ from gpt.errors import ConfigError
 from gpt.storage.manifest import Clock, Manifest
 from gpt.storage.run import Checkpoint, Run
 from gpt.training import ranks
-from gpt.words import absent
+from gpt.words import missing_package
 
 NO_CURVES = frozenset({"step", "best_step"})  # keys of a record that are no measurements
 NEWEST, ENOUGH = 31, 5  # most and fewest steps whose median is the time of a step
@@ -116,7 +116,7 @@ class Records:
 def check_tracker(name: Tracker | None) -> None:
     """Raises ConfigError, with a command that helps, if the package of a tracker is missing."""
     if name is not None and find_spec("tensorboardX") is None:
-        raise ConfigError(f"log {name}", f"needs {absent('tensorboardX')}")
+        raise ConfigError(f"log {name}", f"needs {missing_package('tensorboardX')}")
 
 
 def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) -> float:

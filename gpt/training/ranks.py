@@ -14,7 +14,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from gpt.devices import reason_of, resolve_device
+from gpt.devices import error_summary, resolve_device
 from gpt.errors import ConfigError, GptxError, OutOfMemory, RankError, StorageError
 
 Result = TypeVar("Result")
@@ -52,7 +52,7 @@ def join(device: str) -> str:
     try:  # the other ranks wait while the first one reads a corpus
         torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))
     except (RuntimeError, ValueError) as error:
-        raise RankError(f"the processes cannot connect ({reason_of(error)})") from None
+        raise RankError(f"the processes cannot connect ({error_summary(error)})") from None
     return device
 
 
@@ -93,7 +93,7 @@ def rank_errors() -> Iterator[None]:
         named = any(name in str(error).lower() for name in ("gloo", "nccl", "process group"))
         if not named and not isinstance(error, dist.DistError):
             raise
-        raise RankError(f"another rank has failed or was ended ({reason_of(error)})") from None
+        raise RankError(f"another rank has failed or was ended ({error_summary(error)})") from None
 
 
 def rank_pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:

@@ -29,7 +29,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import DROPOUT, batch_starts, philox, windows
 from gpt.counting.baseline import HeldOut
 from gpt.counting.mixture import Mixture
-from gpt.devices import reason_of
+from gpt.devices import error_summary
 from gpt.errors import ConfigError, OutOfMemory
 from gpt.model import GPT
 from gpt.model.attention import FusedAttention, MultiHeadAttention
@@ -389,7 +389,7 @@ def torch_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         if config.compile and type(error).__module__.startswith("torch._dynamo"):
-            raise ConfigError("compile", f"fails here ({reason_of(error)})") from error
+            raise ConfigError("compile", f"fails here ({error_summary(error)})") from error
         text = str(error).lower()
         if not isinstance(error, MemoryError) and not (
             "out of memory" in text or "can't allocate memory" in text

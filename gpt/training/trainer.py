@@ -26,7 +26,7 @@ from gpt.counting.baseline import Counting, Experts
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
-from gpt.model import GPT, initialise, start_from
+from gpt.model import GPT, copy_weights, initialise
 from gpt.show.result import Check
 from gpt.storage.manifest import Manifest, characters_read
 from gpt.storage.model_file import (
@@ -115,7 +115,7 @@ class Trainer:
         else:
             self.model = GPT(shape)
             if job.start is not None:
-                start_from(self.model, job.start.tensors)
+                copy_weights(self.model, job.start.tensors)
             else:
                 initialise(self.model, self.config.seed)
             self.model.to(job.device)
@@ -333,7 +333,7 @@ def model_bytes(
         )
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
     if mixture:
-        tensors |= {f"counting.{name}": array for name, array in mixture.packed().items()}
+        tensors |= {f"counting.{name}": array for name, array in mixture.stored_arrays().items()}
     about = {"config": model.config, "vocabulary": vocabulary, "excerpt": excerpt, "step": step}
     return pack(tensors, about)
 

@@ -15,7 +15,7 @@ from pages import HOSTILE
 from random_models import random_file
 
 import gpt
-from gpt.heads.attention_map import select
+from gpt.heads.attention_map import select_matrices
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import softmax
 from gpt.reading.sampler import window_start
@@ -225,7 +225,7 @@ def test_saves_what_the_command_writes(page: Page, run: TrainedGPT) -> None:
     for stage, name in (("weights", "weights"), ("dots", "scores"), ("scaled", "scaled")):
         page.locator(f"[data-stage={stage}]").click()
         settled(page)
-        selection = select(run.attn(TEXT), "0", "1", name)  # type: ignore[arg-type]
+        selection = select_matrices(run.attn(TEXT), "0", "1", name)  # type: ignore[arg-type]
         expect_csv(page, selection.to_csv(), 2e-5)
     words = "".join(ElementTree.fromstring(saved(page, "svg")).itertext())
     assert run.stored.title in words

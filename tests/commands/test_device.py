@@ -45,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(DeviceGPT, "__init__", lambda self, model, _: start(self, model, "cpu"))
     for name in ("forward", "block"):
         monkeypatch.setattr(DeviceGPT, name, counted(name))
-    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr("gpt.devices.cuda_device_count", lambda: 1)
     monkeypatch.setattr("gpt.interface.trained.try_torch", lambda device: None)
     monkeypatch.setattr("gpt.training.trainer.GPT.to", lambda self, device: self)
     return found

@@ -12,14 +12,14 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from gpt.commands.interactive import Session
+from gpt.commands.interactive import WritingSession
 from gpt.config import SampleConfig
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError, GptxError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary
-from gpt.words import words_meet
+from gpt.words import needs_space_between
 
 
 @pytest.fixture
@@ -28,34 +28,34 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 
 @pytest.fixture
-def turns(trained: TrainedGPT) -> Session:
-    return Session(trained, SampleConfig(length=5, seed=7), text="the ")
+def turns(trained: TrainedGPT) -> WritingSession:
+    return WritingSession(trained, SampleConfig(length=5, seed=7), text="the ")
 
 
-def test_undo_removes_one_turn_and_a_retry_differs(turns: Session) -> None:
+def test_undo_removes_one_turn_and_a_retry_differs(turns: WritingSession) -> None:
     texts = ["the "]
     for line in ("", "c", ""):
-        turns.take(line)
+        turns.handle_line(line)
         texts.append(turns.text)
     for text in texts[2::-1]:
-        turns.take("/undo")
+        turns.handle_line("/undo")
         assert turns.text == text
     with pytest.raises(ConfigError, match="nothing to take back"):
-        turns.take("/undo")
+        turns.handle_line("/undo")
     attempts = set()
     for _ in range(6):
-        turns.take("")
+        turns.handle_line("")
         attempts.add(turns.text)
-        turns.take("/undo")
+        turns.handle_line("/undo")
     assert len(attempts) > 3
-    turns.take("/new")
+    turns.handle_line("/new")
     assert turns.text == ""
-    turns.take("/undo")
+    turns.handle_line("/undo")
     assert turns.text == "the "
 
 
 def test_commands_change_settings_and_print_them(
-    turns: Session, capsys: pytest.CaptureFixture[str]
+    turns: WritingSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for line in (
         "/temperature 0.5",
@@ -65,17 +65,17 @@ def test_commands_change_settings_and_print_them(
         "/seed 9",
         "/top-k none",
     ):
-        assert turns.take(line)
+        assert turns.handle_line(line)
     assert turns.settings == SampleConfig(length=2, seed=9, temperature=0.5, top_p=0.9)
     capsys.readouterr()
     for line in ("/length", "/top-k", "/stop"):
-        turns.take(line)
+        turns.handle_line(line)
     shown = "temperature 0.5 · top-p 0.9 · length 2 · seed 9"
     assert capsys.readouterr().err.splitlines() == [shown] * 3
-    turns.take("")
+    turns.handle_line("")
     assert len(turns.text) == len("the ") + 2
     for name in DISTRIBUTION_OPTIONS:
-        turns.take(f"/{name} 1")
+        turns.handle_line(f"/{name} 1")
     assert "min-p 1" in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -91,30 +91,30 @@ def test_commands_change_settings_and_print_them(
         ("żółw", "U+017C"),
     ],
 )
-def test_invalid_command_changes_nothing(turns: Session, line: str, problem: str) -> None:
+def test_invalid_command_changes_nothing(turns: WritingSession, line: str, problem: str) -> None:
     with pytest.raises(GptxError) as error:
-        turns.take(line)
+        turns.handle_line(line)
     assert str(error.value).startswith(problem) or problem == "U+017C"
     assert problem in str(error.value)
     assert (turns.text, turns.settings) == ("the ", SampleConfig(length=5, seed=7))
     with pytest.raises(ConfigError, match="nothing to take back"):
-        turns.take("/undo")
+        turns.handle_line("/undo")
 
 
-def test_save_adds_to_a_file(turns: Session, tmp_path: Path) -> None:
+def test_save_adds_to_a_file(turns: WritingSession, tmp_path: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    turns.take(f"/save {mine}")
+    turns.handle_line(f"/save {mine}")
     assert mine.read_text() == "mine\n---\nthe "
-    turns.take("/new")
+    turns.handle_line("/new")
     with pytest.raises(ConfigError, match=r"^/save: the text is empty"):
-        turns.take("/save")
-    turns.take("cat")
-    turns.take("/save")  # the same file
+        turns.handle_line("/save")
+    turns.handle_line("cat")
+    turns.handle_line("/save")  # the same file
     assert mine.read_text() == f"mine\n---\nthe \n---\n{turns.text}"
     with pytest.raises(TextError, match="'/'"):  # a text that begins with it; not in the vocabulary
-        turns.take("//")
-    assert not turns.take("/quit")
+        turns.handle_line("//")
+    assert not turns.handle_line("/quit")
 
 
 def test_next_turn_continues_after_a_stop_text(
@@ -123,19 +123,19 @@ def test_next_turn_continues_after_a_stop_text(
     """Greedy sampling, so that the stop text certainly comes next."""
     free = trained.sample("the ", length=40, temperature=0)
     stop = free[6:8]
-    turns = Session(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
-    turns.take("")
+    turns = WritingSession(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
+    turns.handle_line("")
     assert turns.text == free[: free.index(stop)]
     assert capsys.readouterr().err == f"stopped at {stop!r}\n"
-    turns.take("")
+    turns.handle_line("")
     assert turns.text.startswith(free[: free.index(stop) + len(stop)])
-    turns.take("/undo")
-    turns.take("")  # only the next turn continues after the stop text
+    turns.handle_line("/undo")
+    turns.handle_line("")  # only the next turn continues after the stop text
     assert turns.text == free[: free.index(stop)]
 
 
 def test_ctrl_c_ends_a_turn_and_keeps_its_text(
-    turns: Session, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+    turns: WritingSession, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted:
         stopped, ended = (None,), ["interrupted"]
@@ -150,7 +150,7 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
     handler = signal.default_int_handler  # a shell's background job ignores the signal
     before = signal.signal(signal.SIGINT, handler)
     try:
-        assert turns.take("")
+        assert turns.handle_line("")
         assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -162,8 +162,8 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
     [("sat", "the cat sat"), ("+s", "the cats"), (" on", "the cat on"), (".", "the cat.")],
 )
 def test_turns_whose_words_meet_get_a_space(trained: TrainedGPT, typed: str, begins: str) -> None:
-    turns = Session(trained, SampleConfig(length=0), text="the cat")
-    turns.take(typed)
+    turns = WritingSession(trained, SampleConfig(length=0), text="the cat")
+    turns.handle_line(typed)
     assert turns.text == begins
 
 
@@ -176,26 +176,26 @@ def test_turns_whose_words_meet_get_a_space(trained: TrainedGPT, typed: str, beg
     ],
 )
 def test_words_meet_in_scripts_with_spaces(before: str, after: str, meet: bool) -> None:
-    assert words_meet(before, after) == meet
+    assert needs_space_between(before, after) == meet
 
 
 def test_again_writes_another_version_and_says_its_seed(
-    turns: Session, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
+    turns: WritingSession, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turns.take("cat")
+    turns.handle_line("cat")
     first = turns.text
-    turns.take("/again")
+    turns.handle_line("/again")
     assert turns.text == trained.sample("the cat", length=5, seed=8) != first
     assert capsys.readouterr().err == "seed 8\n"
-    turns.take("/seed 7")
-    turns.take("/again")
+    turns.handle_line("/seed 7")
+    turns.handle_line("/again")
     assert turns.text == first
-    turns.take("/undo")
+    turns.handle_line("/undo")
     assert turns.text == "the "
 
 
 def test_session_reads_lines_until_end_of_file(
-    turns: Session, capfd: pytest.CaptureFixture[str]
+    turns: WritingSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     session(turns, "c\r/tempo\rdropped\x03/length 3\r\\nat\r\x04")
     out, err = capfd.readouterr()
@@ -207,7 +207,7 @@ def test_session_reads_lines_until_end_of_file(
     assert turns.settings.length == 3
 
 
-def session(turns: Session, typed: str) -> None:
+def session(turns: WritingSession, typed: str) -> None:
     """Types these keys in a session, until its end."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(typed)
@@ -216,7 +216,7 @@ def session(turns: Session, typed: str) -> None:
 
 @pytest.mark.parametrize("error", [GptxError("no room"), KeyError("unforeseen")])
 def test_error_in_a_turn_does_not_end_the_session(
-    turns: Session,
+    turns: WritingSession,
     trained: TrainedGPT,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -235,11 +235,11 @@ def test_error_in_a_turn_does_not_end_the_session(
 def test_a_line_of_dialogue_begins_a_new_line(trained: TrainedGPT) -> None:
     vocabulary = Vocabulary(trained.vocabulary.characters + "—“")
     for typed, begins in (("— no", "the cat\n— no"), ("+— no", "the cat— no")):
-        turns = Session(trained, SampleConfig(length=0), text="the cat")
+        turns = WritingSession(trained, SampleConfig(length=0), text="the cat")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trained, "vocabulary", vocabulary)
             patch.setattr(trained, "stream", lambda *_, **__: Nothing())
-            turns.take(typed)
+            turns.handle_line(typed)
         assert turns.text == begins
 
 
@@ -250,16 +250,18 @@ class Nothing:
         return iter(())
 
 
-def test_writing_options_hold_in_turns(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writing_options_hold_in_turns(
+    turns: WritingSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     for line in ("/ban t\\n", "/keep-stop true", "/stop a", "/length 60", "/repetition 1"):
-        turns.take(line)
+        turns.handle_line(line)
     assert turns.settings.ban == "t\n"
-    turns.take("")
+    turns.handle_line("")
     assert turns.text.endswith("a")
     assert not {"t", "\n"} & set(turns.text[4:])
     before = turns.text
-    turns.take("")  # the kept stop is not written again
+    turns.handle_line("")  # the kept stop is not written again
     assert turns.text[len(before)] != "a" or turns.text == before + "a"
-    turns.take("/seed none")
+    turns.handle_line("/seed none")
     assert turns.settings.seed is not None
     assert "keep-stop True · ban t" in capsys.readouterr().err

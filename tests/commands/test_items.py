@@ -69,9 +69,9 @@ def test_known_items_parts_of_items_and_repeated_ones_are_left_out(
         stopped = ("\n", None, "\n", "\n", "\n")
 
     model: Any = SimpleNamespace(
-        separator="\n",
+        item_separator="\n",
         name="list",
-        recorded=None,
+        manifest_or_none=None,
         vocabulary=SimpleNamespace(decode=str),
         stream=lambda *_, **__: Samples(
             [["ann", "cut", "bo", "bob", "dora"], ["", "", "b", "", ""]]
@@ -84,7 +84,7 @@ def test_known_items_parts_of_items_and_repeated_ones_are_left_out(
 def test_a_text_without_items_or_without_their_separator_is_refused(gptx: Gptx) -> None:
     answer = gptx("sample", "--new", "--run", "corpus-1")
     assert (answer.code, answer.out) == (3, "")
-    assert "--new: this run has learned no list; train it with --items" in answer.err
+    assert "--new: this run has learned no list of items; train one with --items" in answer.err
     answer = gptx("train", "corpus.txt", "--items", "--separator", "|", *TINY)
     assert (answer.code, answer.out) == (3, "")
     assert "--items: the text has no separator '|'" in answer.err

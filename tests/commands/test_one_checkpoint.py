@@ -53,7 +53,7 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
     [
         ("eval --run {model}", 3, "the validation split needs the corpus"),
         ("sample --novelty --run {model}", 3, "--novelty needs the corpus: one:1.safetensors"),
-        ("sample --run {model} --step 4", 2, "--step: {model} has one step only"),
+        ("sample --run {model} --step 4", 2, "--step: {model} has only one step"),
         ("sample --run corpus.txt", 4, "not a gptx checkpoint"),
         ("train --resume --run {model}", 2, "invalid run name"),
         ("sample --run ../first", 4, "no checkpoint in "),

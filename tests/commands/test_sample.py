@@ -172,7 +172,7 @@ def test_requested_device_that_torch_cannot_use_is_refused(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], home: Path
 ) -> None:
     before = sorted((home / "checkpoints").iterdir())
-    for device, module in (("cuda", "cuda_devices"), ("mps", "has_mps")):
+    for device, module in (("cuda", "cuda_device_count"), ("mps", "has_mps")):
         monkeypatch.setattr(f"gpt.devices.{module}", lambda: True)
         answer = gptx(*command, "--device", device)
         assert (answer.code, answer.out) == (2, "")
@@ -251,4 +251,4 @@ def test_avoided_copies_are_not_in_the_corpus(
     monkeypatch.setattr("gpt.reading.sampler.LEAST", 1.1)  # as if only copies were left
     ended = gptx(*SAMPLE, "the ", "--avoid-copies", "6")
     assert (ended.code, ended.out) == (0, "the \n")
-    assert ended.err.startswith("the text ends where all that the model would write next stands")
+    assert ended.err.startswith("the text ends here, because the model would only copy")

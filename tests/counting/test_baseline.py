@@ -119,7 +119,7 @@ def test_only_the_part_around_the_split_of_a_long_text_is_counted(
 def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
     characters: int, vocab_size: int
 ) -> None:
-    held = HeldOut.of(characters, vocab_size)
+    held = HeldOut.of_split(characters, vocab_size)
     places = np.arange(characters)
     inside = held.contains(places)
     assert inside.sum() == held.length * len(held.starts)
@@ -132,7 +132,7 @@ def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
     near = np.zeros(characters, bool)
     for start in held.starts:
         near[max(0, start - margin) : start + held.length + margin] = True
-    assert np.array_equal(held.apart(ids), places[held.start :][~near[held.start :]])
+    assert np.array_equal(held.without_pieces(ids), places[held.start :][~near[held.start :]])
     assert (~near[held.start :]).mean() > 0.75
 
 

@@ -17,7 +17,7 @@ from gpt.counting.mixture import (
     gate_features,
     log_softmax,
 )
-from gpt.counting.tables import Numbers, count
+from gpt.counting.tables import Numbers, count_ngrams
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -27,7 +27,7 @@ SIZE = len(VOCABULARY)
 
 @pytest.fixture(scope="module")
 def expert() -> Expert:
-    return Expert(count(IDS[:-400], SIZE, 5), SIZE)
+    return Expert(count_ngrams(IDS[:-400], SIZE, 5), SIZE)
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_run_without_its_text_says_what_is_missing(tmp_path: Path) -> None:
     assert run.heads().windows > 1
     opened = read_checkpoint(run.path)
     with pytest.raises(TextError, match=r"was imported without its text \(gptx import"):
-        splits_of_run(opened.name, opened.recorded, tmp_path / "data")
+        splits_of_run(opened.name, opened.manifest_or_none, tmp_path / "data")
     with (
         pytest.raises(ConfigError, match=r"imported without .* begin a new run .* --init-from RUN"),
         resume_run(Run(run.path), RunConfig(data=tmp_path), {}, Texts()),
@@ -125,7 +125,7 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     validation = TEXT[int(len(TEXT) * 0.9) :]
     assert run.name == "named"
     assert run.stored.excerpt == validation[:1000]
-    _, ids = splits_of_run(run.name, run.recorded, data)
+    _, ids = splits_of_run(run.name, run.manifest_or_none, data)
     assert run.vocabulary.decode(ids) == validation
     assert run.manifest.val_characters == len(validation) - 1
     blocks = (len(ids) - 1) // 12 * 12

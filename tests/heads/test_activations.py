@@ -41,14 +41,16 @@ def assert_right(reader: Reader, acts: Activations, text: int) -> None:
         for field in fields(Stages):
             expected = getattr(stages, field.name)
             assert_equal(field.name, acts[field.name, layer][text], expected)
-        up = reader.apply(reader.norm(stages.resid_mid, block + "norm2"), f"{block}feed_forward.up")
+        up = reader.apply_linear(
+            reader.apply_norm(stages.resid_mid, block + "norm2"), f"{block}feed_forward.up"
+        )
         hidden = ACTIVATIONS[config.activation](up)
         assert_equal("ffn_hidden", acts["ffn_hidden", layer][text], hidden)
-        down = reader.apply(hidden, block + "feed_forward.down")
+        down = reader.apply_linear(hidden, block + "feed_forward.down")
         assert_equal("ffn_out", acts["ffn_out", layer][text], down)
 
         by_head = acts["head_output", layer][text]
-        weight, bias = reader.linear(block + "attention.proj")
+        weight, bias = reader.weight_and_bias(block + "attention.proj")
         summed = by_head.sum(axis=0) + (0 if bias is None else bias)
         assert_equal("head_output, summed", summed, stages.proj)
         columns = np.split(weight, config.n_head, axis=1)

@@ -15,7 +15,7 @@ from gpt.config import DrawnStage, ModelConfig
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, SQUARE, STAGES
 from gpt.errors import TextError
 from gpt.heads.activations import stage_shapes
-from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.heads.attention_map import AttentionMap, compute_attention_map
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Array, Reader, Stages
 from gpt.show.result import Check
@@ -61,7 +61,7 @@ def at(place: tuple[int, ...], value: float) -> Damage:
 
 def damaged(trained: TrainedGPT, layer: int, stage: str, damage: Damage) -> AttentionMap:
     reader = Damaged(trained, layer, stage, damage)
-    return inspect(reader, "the cat", trained.vocabulary.encode("the cat"))
+    return compute_attention_map(reader, "the cat", trained.vocabulary.encode("the cat"))
 
 
 def failed(attention: AttentionMap, stage: str = "weights") -> list[str]:
@@ -76,8 +76,8 @@ def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> Non
     assert list(checks) == [SUM, FLOAT64, DIAGONAL, PROBE, FLOAT32]
     assert failed(attention) == []
     assert checks[DIAGONAL].error == checks[DIAGONAL].bound == 0.0
-    assert checks[PROBE].error == trained.proof.error > 0
-    assert checks[FLOAT32].error == trained.rounding.error > checks[PROBE].error
+    assert checks[PROBE].error == trained.probe_check.error > 0
+    assert checks[FLOAT32].error == trained.float32_check.error > checks[PROBE].error
     assert [check.name for check in checks.values() if not check.detail] == [SUM, FLOAT64]
     assert (attention.text, len(attention.ids)) == (text, len(text))
 

@@ -33,13 +33,13 @@ def outputs(reader: Reader, layer: int) -> dict[Part, Array]:
     """What the parts of a layer write to the stream, (T, C) or (C,)."""
     stages, block = reader.stages(IDS)[layer], f"blocks.{layer}."
     parts = dict[Part, Array]()
-    weight, bias = reader.linear(f"{block}attention.proj")
+    weight, bias = reader.weight_and_bias(f"{block}attention.proj")
     for head, columns in enumerate(np.split(weight, len(stages.context), axis=1)):
         parts[Part("head", layer, head)] = stages.context[head] @ columns.T
     if bias is not None:
         parts[Part("bias", layer)] = bias
     if reader.config.feed_forward:
-        _, bias = reader.linear(f"{block}feed_forward.down")
+        _, bias = reader.weight_and_bias(f"{block}feed_forward.down")
         out = stages.resid_post - stages.resid_mid
         parts[Part("ffn", layer)] = out if bias is None else out - bias
         if bias is not None:
@@ -51,7 +51,7 @@ def outputs(reader: Reader, layer: int) -> dict[Part, Array]:
 def test_a_part_adds_what_its_output_adds_through_the_held_norm(config: ModelConfig) -> None:
     reader = reader_for(config, torch.float64)
     found, layers = found_by_numpy(reader), reader.stages(IDS)
-    last, unembed = layers[-1].resid_post, reader.linear(reader.output)[0]
+    last, unembed = layers[-1].resid_post, reader.weight_and_bias(reader.output)[0]
     scale = np.sqrt(last.var(axis=-1, keepdims=True) + 1e-5)
     parts = {Part("embedding"): layers[0].resid_pre}
     for layer in range(config.n_layer):

@@ -12,9 +12,9 @@ from gpt.heads.measures import (
     SEQUENCES,
     Measure,
     greatest_strengths,
-    induction,
     measure_heads,
     name_heads,
+    synthetic_induction,
 )
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Array, Reader
@@ -137,7 +137,7 @@ def test_a_head_at_a_fixed_distance_is_named_after_it(back: int) -> None:
 
 
 def test_synthetic_measure_finds_only_the_induction_head(reader: Reader) -> None:
-    measure = induction(reader, WORDS)
+    measure = synthetic_induction(reader, WORDS)
     assert measure is not None
     assert measure.windows == 3 * SEQUENCES
     # The first row of the repetition also matches the same character at the text's beginning.
@@ -157,7 +157,7 @@ def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
 
 
 def named(reader: Reader, texts: list[Text]) -> list[list[str]]:
-    synthetic = induction(reader, WORDS)
+    synthetic = synthetic_induction(reader, WORDS)
     assert synthetic is not None
     return name_heads([*measure_heads(texts), synthetic])
 

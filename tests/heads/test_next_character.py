@@ -11,7 +11,7 @@ from drawn import shown
 
 from gpt.config import SampleConfig
 from gpt.config.model import DISTRIBUTION_OPTIONS
-from gpt.heads.next_character import Experts, NextCharacter
+from gpt.heads.next_character import ExpertPredictions, NextCharacter
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import softmax
 from gpt.reading.sampler import probabilities
@@ -97,7 +97,7 @@ def test_the_long_form_has_both_experts_at_any_width(
     found: NextCharacter, width: int | None, ascii_only: bool
 ) -> None:
     gpt, counting = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
-    experts = Experts(gpt, counting, np.array([0.3, 1.2]))
+    experts = ExpertPredictions(gpt, counting, np.array([0.3, 1.2]))
     mixed = replace(found, experts=experts)
     text = " ".join(" ".join(shown(mixed, width, ascii_only, all=True)).split())
     for number in (".700", ".400", "1.20"):

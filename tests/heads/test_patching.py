@@ -195,7 +195,11 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("logits", 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
     ({("q", 0, 1): np.ones((3, 8, 8))}, ValueError, r"requested shape \(1,3,8\)"),
     ({("q", 0, "max"): 0}, TypeError, "head: expected a whole number, not str"),
-    ({("head_output", 0, 1): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
+    (
+        {("head_output", 0, 1): 0},
+        ValueError,
+        r"cannot be replaced; replace \('context', layer",
+    ),
     ({("q", 2): 0}, IndexError, r"layer 2 is not one of 0, 1"),
     ({("q", 0, 0, -4): 0}, IndexError, r"position -4 is not in -3 … 2"),
     ({("q", 0): "zero"}, TypeError, "Cannot cast"),

@@ -41,7 +41,7 @@ def without(norm: str) -> Error:
     def wrong(right: Any) -> Any:
         return lambda self, x, name: x if name.split(".")[-1] == norm else right(self, x, name)
 
-    return "norm", wrong
+    return "apply_norm", wrong
 
 
 def of_another_layer(part: str) -> Error:
@@ -50,7 +50,7 @@ def of_another_layer(part: str) -> Error:
     def wrong(right: Any) -> Any:
         return lambda self, name: right(self, name.replace(f"1.{part}", f"0.{part}"))
 
-    return "linear", wrong
+    return "weight_and_bias", wrong
 
 
 def read_ahead(masked: Array) -> Array:

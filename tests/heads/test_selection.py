@@ -16,7 +16,7 @@ import pytest
 from gpt.config import DrawnStage
 from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import AttentionMap, Selection, select
+from gpt.heads.attention_map import AttentionMap, Selection, select_matrices
 from gpt.interface.trained import TrainedGPT
 from gpt.show.result import to_json
 from gpt.storage.run import Checkpoint
@@ -39,8 +39,8 @@ RANGES |= dict.fromkeys((None, ":"), range(7))
 def test_ranges_are_as_in_python(
     attention: AttentionMap, text: str | None, expected: range
 ) -> None:
-    assert select(attention, query=text).queries == expected
-    assert select(attention, key=text).keys == expected
+    assert select_matrices(attention, query=text).queries == expected
+    assert select_matrices(attention, key=text).keys == expected
 
 
 @pytest.mark.parametrize("head", ["0", "1", "all", "mean"])
@@ -48,7 +48,7 @@ def test_ranges_are_as_in_python(
 def test_panels_contain_the_numbers_of_the_map(
     attention: AttentionMap, stage: Any, head: str
 ) -> None:
-    matrices = select(attention, "1", head, stage, query="1:4", key="2:6").matrices()
+    matrices = select_matrices(attention, "1", head, stage, query="1:4", key="2:6").matrices()
     columns = slice(2, 6) if stage in SQUARE else slice(None)
     values = attention[stage, 1][..., 1:4, columns]
     if stage in HEAD_STAGES and head == "mean":
@@ -73,11 +73,11 @@ def test_an_invalid_value_is_refused_by_the_name_of_its_option(
 ) -> None:
     for value in INVALID[option]:
         with pytest.raises(ConfigError, match=f"^{option}: .*{value}"):
-            select(attention, **{option: value})  # type: ignore[arg-type]
+            select_matrices(attention, **{option: value})  # type: ignore[arg-type]
 
 
 def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = ":") -> Selection:
-    return select(attention, "all", "all", stage, query=query, key=key)  # type: ignore[arg-type]
+    return select_matrices(attention, "all", "all", stage, query=query, key=key)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("query", "key"), [(":", ":"), ("2:5", "1:6")])

@@ -120,8 +120,8 @@ def test_wrong_keys_say_what_there_is(tiny: Checkpoint) -> None:
     for key, error, message in (
         ("W_X", ValueError, "'W_X' is not one of W_E"),
         (("W_E", 0), ValueError, "W_E has neither layers nor heads"),
-        (("W_in", 0, 1), ValueError, "W_in has layers"),
-        (("W_Q", 0, 1, 2), ValueError, "W_Q has layers and heads"),
+        (("W_in", 0, 1), ValueError, "W_in has only layers"),
+        (("W_Q", 0, 1, 2), ValueError, "W_Q has only layers and heads"),
         (("W_Q", 2), IndexError, "layer 2 is not in 0 … 1"),
     ):
         with pytest.raises(error, match=message):

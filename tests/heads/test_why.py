@@ -93,7 +93,7 @@ def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
     trained: TrainedGPT,
 ) -> None:
     long = "the cat sat on the mat"
-    with pytest.raises(TextError, match="22 characters, the model's context 16; shorten it"):
+    with pytest.raises(TextError, match="22 characters, but the model's context has only 16"):
         trained.why(long)
     assert trained.why(long, truncate=True).logit == trained.why(long[-16:]).logit
     cut = trained.why("é" + long, truncate=True, unknown="error")  # what is cut off may be unknown
@@ -104,6 +104,6 @@ def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
         trained.why("the c", char="at")
     with pytest.raises(ConfigError, match="against: '' is not one character"):
         trained.why("the c", against="")
-    with pytest.raises(ConfigError, match="against: this is `char` itself"):
+    with pytest.raises(ConfigError, match="against: this is the same character as `char`"):
         trained.why("the c", char="a", against="a")
     assert trained.why("").logit == trained.why("\n").logit

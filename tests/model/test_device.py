@@ -60,7 +60,7 @@ def test_every_result_on_a_device_equals_numpys(
             return super().block(x, layer)
 
     model = on(trained, lambda: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
-    model.prove()
+    model.check_probe()
     computed.clear()
     found, expected = (each.attn("the cat sat") for each in (model, trained))
     assert set(computed) == {"forward", "block"}  # of the probe, of the text

@@ -116,7 +116,7 @@ def test_a_device_that_computes_the_probe_computes_every_result(
 ) -> None:
     asks, compute = RESULTS[result]
     device = Device(trained)
-    model = on(trained, lambda: device).prove()
+    model = on(trained, lambda: device).check_probe()
     assert device.asked == OPENING
     device.asked.clear()
     assert np.array_equal(compute(model), compute(trained))

@@ -34,7 +34,7 @@ def test_growing_tables_and_caches_do_not_change_a_sample(
     states = [whole.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
     samples = list(sample_ids(CachedDecoder(whole), ids[0, :3], draw))
     monkeypatch.setattr(reading, "FIRST_ROWS", 1)
-    monkeypatch.setattr(decoding, "FIRST_ROOM", 1)
+    monkeypatch.setattr(decoding, "FIRST_CAPACITY", 1)
     small = random_reader(block_size=50, position=position)
     grown = [small.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
     assert all(np.array_equal(*pair) for pair in zip(states, grown, strict=True))

@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import TOLERANCE, difference, prove, prove_tensors
+from gpt.reading.probe import TOLERANCE, check_probe, probe_error, prove_tensors
 from gpt.show.result import Check
 from gpt.storage.model_file import Tensors, read_model
 from gpt.training.trainer import make_probe, model_bytes
@@ -75,8 +75,8 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
     path = tmp_path / "model.safetensors"
     path.write_bytes(model_bytes(model, LETTERS, TEXT, 1, prove_tensors))
     trained = TrainedGPT(read_model(path))
-    assert trained.proof.passed
-    assert trained.rounding.passed
+    assert trained.probe_check.passed
+    assert trained.float32_check.passed
     checks = *trained.attn(TEXT[:12]).checked(), *trained.why(TEXT[:12]).checks
     assert [check.name for check in checks if not check.passed] == []
 
@@ -84,11 +84,11 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
 def test_float32_would_refuse_a_healthy_model() -> None:
     model = weights("6 x 384", "classic", 10.0, 1.0, False)
     reader, probe = Reader(model.config, tensors_of(model)), make_probe(model, LETTERS.encode(TEXT))
-    check, largest = prove(reader, probe), np.abs(probe.logits).max()
+    check, largest = check_probe(reader, probe), np.abs(probe.logits).max()
     assert check.passed
     assert check.bound == TOLERANCE * largest
     assert check.error < 1e-7 * largest
-    assert difference(reader, probe) > 1e-3 * largest
+    assert probe_error(reader, probe) > 1e-3 * largest
 
 
 @pytest.mark.parametrize("size", ["2 x 64", "6 x 384"])

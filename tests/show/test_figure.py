@@ -16,7 +16,7 @@ from drawn import random_map
 from matplotlib.image import imread
 
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import select
+from gpt.heads.attention_map import select_matrices
 from gpt.show.figure import RAMP, _Labels, bars_figure, matrices_figure
 from gpt.show.result import Matrix
 
@@ -41,7 +41,7 @@ def known(values: list[list[float]]) -> Matrix:
 def test_any_text_gives_a_figure_without_other_output(
     text: str, form: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    matrices = select(random_map(TEXTS[text])).matrices()
+    matrices = select_matrices(random_map(TEXTS[text])).matrices()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = matrices_figure(matrices, f"weights of {TEXTS[text]}", 1, form)
@@ -72,7 +72,7 @@ def test_a_character_that_no_font_draws_is_labelled_by_its_code_point() -> None:
 
 
 def test_bytes_depend_neither_on_the_time_nor_on_the_users_settings() -> None:
-    matrices = select(random_map("abcabc")).matrices()
+    matrices = select_matrices(random_map("abcabc")).matrices()
     for form in ("svg", "pdf", "png"):
         first = matrices_figure(matrices, "title", 1, form)
         with matplotlib.rc_context({"font.size": 20, "axes.grid": True}):

@@ -9,7 +9,7 @@ import pytest
 from drawn import random_map
 from rich.cells import cell_len
 
-from gpt.heads.attention_map import select
+from gpt.heads.attention_map import select_matrices
 from gpt.show.matrix import View, draw
 from gpt.show.result import Check, Matrix
 from gpt.show.terminal import Screen
@@ -117,7 +117,7 @@ def test_any_text_fits_and_controls_nothing(text: str, view: View) -> None:
     attention = random_map(TEXTS[text])
     for width, ascii_only in ((40, True), (42, False), (80, True), (None, False)):
         for stage in ("masked", "weights", "context", "proj"):
-            selection = select(attention, "1", "all", stage, key="0:")  # type: ignore[arg-type]
+            selection = select_matrices(attention, "1", "all", stage, key="0:")  # type: ignore[arg-type]
             drawn = selection.draw(Screen(width, ascii_only), view, digits=2, top=3)
             assert drawn.isascii() or not ascii_only
             for line in drawn.splitlines():

@@ -142,7 +142,7 @@ def test_another_environment_gives_a_warning_that_the_run_is_not_bit_exact(
 def test_a_gpu_must_compute_before_it_is_chosen(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr("gpt.devices.cuda_device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H200")
     tried: list[str] = []
     monkeypatch.setattr(module, "try_device", tried.append)
