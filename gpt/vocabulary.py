@@ -1,5 +1,5 @@
-"""Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, after those of the
-model whose weights a run starts with. Decoding the ids of a text gives the same text.
+"""Converts characters to ids and back. A vocabulary has the characters of the model whose weights a
+run starts with, if any, then the other characters of the corpus, sorted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from gpt.words import first_few, pluralize
 
 Ids = npt.NDArray[np.integer[Any]]
 
-#: Characters with the same meaning, and what each may become, the nearest first: dashes; spaces;
-#: quotation marks, where the character before them decides whether they open.
+#: Characters with the same meaning, then their replacements where a quotation mark opens, then
+#: those elsewhere; the most similar one comes first. The rows are quotation marks, dashes and
+#: spaces.
 _SINGLE, _DOUBLE = "'’‘‚‛ʼ′´`", '"”“„‟″'
 _SPACES = "".join(map(chr, (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _FOLDS = (
@@ -33,17 +34,17 @@ _FOLDS = (
     ("—―", "—–-", "—–-"),
     (_SPACES, " ", " "),
 )
-_OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # quotation marks after these open; after dashes, in words
+_OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # after them, a quotation mark opens, or may open
 _JAMO = range(0x1100, 0x1200)  # the parts of Korean syllables
 
 
 def code_points(text: str) -> npt.NDArray[np.uint32]:
-    """(characters,) code points; accepts lone surrogates, so that an error can show them."""
+    """Returns (characters,) code points, also of lone surrogates, so that errors can show them."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def unix_lines(text: str) -> str:
-    """The text with LF in place of CR LF and CR, as Python reads text files."""
+    """Replaces CR LF and CR by LF, as Python does when it reads text files."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -59,7 +60,7 @@ class Vocabulary:
 
     @classmethod
     def from_text(cls, *texts: str) -> Vocabulary:
-        """A vocabulary of the distinct characters of the texts together."""
+        """Makes a vocabulary of all distinct characters of the texts."""
         return cls("".join(sorted(set().union(*texts))))
 
     def __len__(self) -> int:
@@ -71,7 +72,7 @@ class Vocabulary:
 
     @cached_property
     def _id_of_point(self) -> npt.NDArray[np.int32]:
-        """(largest code point + 2,) code point -> id, −1 if unknown; the last item: all larger."""
+        """(largest code point + 2,) code point -> id, or −1; the last item is for larger ones."""
         table = np.full(int(self._points.max()) + 2, -1, dtype=np.int32)
         table[self._points] = np.arange(len(self), dtype=np.int32)
         return table
@@ -81,23 +82,23 @@ class Vocabulary:
         return {character: number for number, character in enumerate(self.characters)}
 
     def id_of(self, character: str) -> int:
-        """The id of a character, -1 if it is unknown."""
+        """Returns the id of a character, or -1 if it is unknown."""
         return self._ids.get(character, -1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The smallest unsigned integer that holds every id."""
+        """The smallest type of unsigned integers that holds every id."""
         return np.dtype(np.min_scalar_type(len(self) - 1))
 
     def encode(self, text: str, unknown: Unknown = "error") -> Ids:
-        """(characters,) ids of the text after `read`. Raises TextError with the first unknown
-        character, its code point and position.
+        """Returns (characters,) ids of the text after `read`. Raises TextError, which names the
+        first unknown character, its code point and its position.
         """
         return self._ids_of(self.read(text, unknown))
 
     def read(self, text: str, unknown: Unknown = "fold") -> Reading:
-        """The text as the model can read it; with "fold" and "error" it may still have unknown
-        characters. Raises ValueError for another `unknown`.
+        """Changes a text so that the model can read it. With "fold" or "error", unknown characters
+        may remain. Raises ValueError for another `unknown`.
         """
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
@@ -111,38 +112,38 @@ class Vocabulary:
         return reading if unknown == "fold" else reading.without_unknown(self)
 
     def _ids_of(self, reading: Reading) -> Ids:
-        """(characters,) ids. The error suggests a letter's other case, if the model knows it."""
+        """Returns (characters,) ids. Raises TextError, which may suggest a letter's other case."""
         ids = self._ids_or_none(reading.text)
         if (ids < 0).any():
             at = int(np.argmin(ids >= 0))
             place = at if reading.places is None else int(reading.places[at])
             wrong = reading.text[at]
-            shown = repr(wrong) if wrong.isprintable() else ascii(wrong)
+            quoted = repr(wrong) if wrong.isprintable() else ascii(wrong)
             cased = wrong.swapcase()
             hint = "" if self.unknown(cased) else f"the model knows {cased!r}; "
             raise TextError(
-                f"{shown} (U+{ord(wrong):04X} {unicodedata.name(wrong, 'no name')}) at position "
+                f"{quoted} (U+{ord(wrong):04X} {unicodedata.name(wrong, 'no name')}) at position "
                 f"{place} is not in this model's vocabulary; {hint}leave it out or pass "
                 "`unknown='skip'`"
             )
         return ids.astype(self.dtype)
 
     def _ids_or_none(self, text: str) -> npt.NDArray[np.int32]:
-        """(characters,) ids, -1 for unknown ones."""
+        """Returns (characters,) ids, -1 for unknown characters."""
         return np.take(self._id_of_point, code_points(text), mode="clip")
 
     def known(self, text: str) -> npt.NDArray[np.bool_]:
-        """(characters,) whether the model knows each character."""
+        """Returns (characters,) whether the model knows each character."""
         return self._ids_or_none(text) >= 0
 
     def unknown(self, characters: str) -> str:
-        """The distinct characters that the vocabulary lacks, sorted."""
+        """Returns the distinct characters that the vocabulary lacks, sorted."""
         return "".join(sorted(set(characters) - self._ids.keys()))
 
     @cached_property
     def folds(self) -> dict[str, tuple[str, str]]:
-        """Unknown character -> the known ones with the same meaning: the first for places where a
-        quotation mark opens, the second for other places.
+        """Unknown character -> two known characters with the same meaning: the first where a
+        quotation mark opens, the second elsewhere.
         """
         folds = {}
         for characters, opening, closing in _FOLDS:
@@ -153,8 +154,9 @@ class Vocabulary:
         return folds
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
-        """The (n,) ids as an array. Raises TypeError unless they are one row of whole numbers,
-        ValueError for an id that the vocabulary does not have. name: of the ids, for errors.
+        """Returns the ids as an (n,) array. Raises TypeError unless they are one row of whole
+        numbers, ValueError for an id that the vocabulary does not have. name: that of the ids, for
+        errors.
         """
         row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
@@ -166,7 +168,7 @@ class Vocabulary:
         return row
 
     def decode(self, ids: Ids | Iterable[int]) -> str:
-        """The text of these ids. Raises like `row_of`."""
+        """Returns the text of these ids. Raises the errors of `row_of`."""
         points = self._points[self.row_of(ids).astype(np.intp)]
         return points.tobytes().decode("utf-32-le", "surrogatepass")
 
@@ -175,9 +177,9 @@ class Vocabulary:
 class Reading:
     """A text as a model can read it.
 
-    folded: pairs of a typed text and what the model reads in its place. left_out: unknown
+    folded: pairs of a typed text and the text that the model reads in its place. left_out: unknown
     characters that were removed. places (characters,): the position of each character in the typed
-    text; None: unchanged.
+    text; None: the text is unchanged.
     """
 
     text: str
@@ -186,17 +188,17 @@ class Reading:
     places: npt.NDArray[np.integer[Any]] | None = None
 
     def without_unknown(self, vocabulary: Vocabulary) -> Reading:
-        """The text without the characters that are not in the vocabulary."""
-        known = vocabulary.known(self.text)
+        """Removes the characters that are not in the vocabulary."""
+        is_known = vocabulary.known(self.text)
         return replace(
             self,
-            text="".join(compress(self.text, known)),
-            left_out="".join(compress(self.text, ~known)),
-            places=None if self.places is None else self.places[known],
+            text="".join(compress(self.text, is_known)),
+            left_out="".join(compress(self.text, ~is_known)),
+            places=None if self.places is None else self.places[is_known],
         )
 
     def notes(self, name: str = "") -> Iterator[str]:
-        """Notes for the user. name: the text's name, if there are several texts."""
+        """Yields notes for the user. name: the name of the text, if there are several."""
         from gpt.words import quoted_label, text_with_labels  # imports rich
 
         begin = f"note: {name}: " if name else "note: "
@@ -217,9 +219,9 @@ class Reading:
 
 
 def fold(text: str, vocabulary: Vocabulary) -> Reading:
-    """The text with unknown characters replaced by known ones with the same meaning: quotation
-    marks, dashes, spaces, and letters in composed or decomposed form (NFC, NFD). A letter that the
-    vocabulary has in neither form is composed, so that it counts as one unknown character.
+    """Replaces unknown characters of a text by known ones with the same meaning: quotation marks,
+    dashes, spaces, and letters in composed or decomposed form (NFC, NFD). A letter that the
+    vocabulary has in neither form is composed, so it counts as one unknown character.
     """
     parts: list[str] = []
     places: list[npt.NDArray[np.intp]] = []
@@ -263,13 +265,13 @@ def _opens(text: str, at: int) -> bool:
 
 
 def log_note(line: str) -> None:
-    """Logs a note or a warning; Python writes it to stderr."""
+    """Logs a note or a warning, which Python writes to stderr."""
     logging.getLogger("gpt").warning("%s", line)
 
 
 def known_text(vocabulary: Vocabulary, reading: Reading, name: str = "") -> Reading:
-    """The reading, if the model knows all of its characters; its notes are logged. Raises TextError
-    otherwise. name: see Reading.notes.
+    """Returns the reading and logs its notes. Raises TextError unless the model knows all of its
+    characters. name: see Reading.notes.
     """
     try:
         vocabulary._ids_of(reading)

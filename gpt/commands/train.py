@@ -59,7 +59,7 @@ def command(
     from gpt.training import ranks
 
     texts, bar = Texts(action.corpus, sys.stdin.buffer), console.progress_bar("encoding")
-    with ranks.one_report():
+    with ranks.report_once():
         if ranks.world_size() > 1:
             run = replace(run, device=ranks.join(run.device))  # type: ignore[arg-type]
         if action.resume:

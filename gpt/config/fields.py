@@ -1,14 +1,14 @@
-"""Fields of the option classes: their types, help texts and checks, read from annotations.
+"""The fields of option classes: annotations declare their types, help texts and checks.
 
-A class of options is a frozen dataclass based on `Options`. A field is an option:
+An option class is a frozen dataclass based on `Options`. Two fields that are options:
 
     n_layer: Annotated[int, Meta(ge=1, le=500), option("Transformer blocks.")] = 4
     top_k: Annotated[Count | None, option("Keep only the k likeliest characters.")] = None
 
-Its name is flag, keyword and key in TOML; msgspec checks its type, choices and range whenever an
-object is made, by a constructor or by `dataclasses.replace`. A field with a Meta that is no option
-is only checked; a field without Meta is not checked here. Every number has finite bounds, which
-also refuse NaN and infinity.
+The name of a field is also its flag, its keyword and its key in TOML. msgspec checks the type, the
+choices and the range of a value whenever a constructor or `dataclasses.replace` makes an object. A
+field with a `Meta` but without `option` is checked, but has no flag. A field without `Meta` is not
+checked. Every number has finite bounds, so NaN and infinity are refused.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Kind = TypeVar("Kind")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
-LARGEST_WHOLE = 2**63 - 1  # msgspec knows no larger ones
+LARGEST_WHOLE = 2**63 - 1  # msgspec accepts no larger bound
 LARGEST = 1e100  # the square of a larger number may overflow
 
-#: Numbers of options.
+#: The types of numeric options.
 Whole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
 Count = Annotated[int, Meta(ge=1, le=LARGEST_WHOLE)]
 Amount = Annotated[float, Meta(ge=0, le=LARGEST)]
@@ -53,7 +53,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
 def option(help: str, shown: str | None = None) -> Meta:
-    """Makes a field an option. shown: what the help shows as the default, if not the field's."""
+    """Makes a field an option. shown: the text that the help shows as its default, if any."""
     return Meta(description=help, extra={"shown": shown})
 
 
@@ -61,9 +61,9 @@ def option(help: str, shown: str | None = None) -> Meta:
 class Field:
     """One field of an option class.
 
-    type: int, float, bool, str, Path or a Literal; choices: the values of a Literal. annotation:
-    the field's, whole; notes: its Metas. help: "" for a field that is no option. shown: what the
-    help shows as the default; None: `default`, which is MISSING for a field without one.
+    type: int, float, bool, str, Path or a Literal. default: MISSING if the field has none. notes:
+    the `Meta` objects of the annotation. choices: the values of a Literal. help: "" for a field
+    that is no option. shown: the text that the help shows as the default; None: `default`.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Field:
     shown: str | None
 
     def checked(self, value: Any) -> Any:
-        """The value, as the field's type. Raises ConfigError, which names the field."""
+        """Converts a value to the field's type. Raises ConfigError, which names the field."""
         if not self.notes:
             return value
         try:
@@ -89,15 +89,15 @@ class Field:
 
 
 def _path(kind: type, value: Any) -> Any:
-    """A path from a text: msgspec calls this for types that it does not know."""
+    """Makes a path of a text. msgspec calls this for every type that it does not know."""
     if "\0" in str(value):
         raise ValueError("a file's name has no NUL character")
     return kind(value)
 
 
 class Options:
-    """Base of the option classes, which are frozen dataclasses. Raises ConfigError when an object
-    would have a value that its field does not accept, or when `_check` finds a contradiction.
+    """The base of option classes. Their constructors raise ConfigError if a field does not accept
+    its value, or if `_check` finds a contradiction.
     """
 
     def __post_init__(self) -> None:
@@ -107,15 +107,15 @@ class Options:
         self._check()
 
     def _check(self) -> None:
-        """Raises ConfigError if options contradict one another."""
+        """Raises ConfigError if two options contradict each other."""
 
 
 @cache  # evaluating annotations takes time
 def fields_of(kind: type) -> Mapping[str, Field]:
-    """Name -> field of an option class, in order; also of fields that are no options."""
+    """Returns name -> field for all fields of an option class, in order."""
     hints = get_type_hints(kind, include_extras=True)
-    known = [_field(field.name, field.default, hints[field.name]) for field in fields(kind)]
-    return MappingProxyType({field.name: field for field in known})
+    of_class = [_field(field.name, field.default, hints[field.name]) for field in fields(kind)]
+    return MappingProxyType({field.name: field for field in of_class})
 
 
 def _field(name: str, default: Any, annotation: Any) -> Field:
@@ -140,12 +140,12 @@ def _field(name: str, default: Any, annotation: Any) -> Field:
 
 
 def options_of(kind: type) -> dict[str, Field]:
-    """Name -> field, for the fields that are options."""
+    """Returns name -> field for the fields of a class that are options."""
     return {name: field for name, field in fields_of(kind).items() if field.help}
 
 
 def only_fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `values` that belongs to one class."""
+    """Returns the values whose names are fields of a class."""
     return {name: value for name, value in values.items() if name in fields_of(kind)}
 
 
@@ -155,21 +155,21 @@ def require(condition: bool, field: str, reason: str) -> None:
         raise ConfigError(field, reason)
 
 
-def suggest(name: str, known: Collection[str]) -> str:
-    """The end of an error about a misspelt name: "; did you mean n_layer?", or ""."""
+def suggest(name: str, names: Collection[str]) -> str:
+    """Returns "; did you mean n_layer?" with the name that is most similar, or ""."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, 1)
+    close = get_close_matches(name, names, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def flag_of(field: str) -> str:
-    """A field's name on the command line: "--n-layer", "-n"."""
+    """Returns a field's flag on the command line: "--n-layer", "-n"."""
     return f"-{field}" if len(field) == 1 else f"--{field.replace('_', '-')}"
 
 
 def error_with_flags(error: GptxError) -> str:
-    """The error's text for the command line, its options written as flags: "--n-layer: …"."""
+    """Returns the text of an error for the command line, with options as flags: "--n-layer: …"."""
     if not isinstance(error, ConfigError):
         return with_flags(str(error))
     field, space, value = error.field.partition(" ")
@@ -178,7 +178,7 @@ def error_with_flags(error: GptxError) -> str:
 
 
 def with_flags(text: str) -> str:
-    """A text with its options written as flags: "`steps=5`" becomes "--steps 5"."""
+    """Replaces the options in a text by flags: "`steps=5`" becomes "--steps 5"."""
     return _OPTION.sub(_as_flag, text)
 
 
@@ -191,11 +191,12 @@ def _as_flag(option: re.Match[str]) -> str:
     return flag_of(option[1]) + (f" {option[2]}" if option[2] else "")
 
 
-def takes(
+def keywords_from(
     kind: Callable[Keywords, Kind],
 ) -> Callable[[Callable[[Owner, Kind], Result]], Callable[Concatenate[Owner, Keywords], Result]]:
-    """Gives a method of one object of an option class the fields of this class as keywords; help()
-    lists them. Raises ConfigError for a wrong value, TypeError for a wrong keyword.
+    """Decorates a method whose argument is an object of an option class: its callers pass the
+    fields of this class as keywords. The method raises ConfigError for a wrong value and TypeError
+    for a wrong keyword.
     """
 
     def decorate(method: Callable[[Owner, Kind], Result]) -> Any:
@@ -207,44 +208,48 @@ def takes(
     return decorate
 
 
-def takes_given(
-    kind: Callable[Keywords, object], shown: Mapping[str, object] = MappingProxyType({})
+def passed_keywords_from(
+    kind: Callable[Keywords, object], defaults: Mapping[str, object]
 ) -> Callable[[Callable[[dict[str, Any]], Result]], Callable[Keywords, Result]]:
-    """Like `takes`, for a function that completes the options by presets: it gets those that its
-    caller has given, each checked alone. shown: name -> the default that help() shows.
+    """Decorates a function like `keywords_from`, but passes it only the values that its caller has
+    set, so that presets can set the others. defaults: name -> the default that help() shows.
     """
 
     def decorate(function: Callable[[dict[str, Any]], Result]) -> Any:
         def call(*args: Any, **keywords: Any) -> Result:
-            asked, known = inspect.signature(kind).bind(*args, **keywords), fields_of(kind)
-            values = asked.arguments.items()
-            return function({name: known[name].checked(value) for name, value in values})
+            bound, checks = inspect.signature(kind).bind(*args, **keywords), fields_of(kind)
+            values = bound.arguments.items()
+            return function({name: checks[name].checked(value) for name, value in values})
 
-        return _with_keywords(function, call, kind, shown)
+        return _with_keywords(function, call, kind, defaults)
 
     return decorate
 
 
 def _with_keywords(
-    function: Callable[..., Any], call: Callable[..., Any], kind: Any, shown: Mapping[str, object]
+    function: Callable[..., Any],
+    call: Callable[..., Any],
+    kind: Any,
+    defaults: Mapping[str, object],
 ) -> Any:
-    """Makes `call` the function, with the signature of an option class in place of its last
-    parameter, and the help texts in its docstring. A misspelt keyword names the nearest one.
+    """Returns `call` with the name and the docstring of `function`. The fields of an option class
+    replace the last parameter in the signature, and their help texts end the docstring. An error
+    about a misspelt keyword suggests the most similar one.
     """
-    known, hints = fields_of(kind), get_type_hints(kind)
+    all_fields, hints = fields_of(kind), get_type_hints(kind)
 
     @wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
-        for name in keywords.keys() - known.keys():
-            meant = suggest(name, known) or f". It takes: {', '.join(known)}"
-            raise TypeError(f"{function.__name__}() has no keyword {name!r}{meant}")
+        for name in keywords.keys() - all_fields.keys():
+            advice = suggest(name, all_fields) or f". It takes: {', '.join(all_fields)}"
+            raise TypeError(f"{function.__name__}() has no keyword {name!r}{advice}")
         return call(*args, **keywords)
 
     signature, lines = inspect.signature(function), [inspect.cleandoc(function.__doc__ or ""), ""]
     *parameters, _ = signature.parameters.values()
     for parameter in inspect.signature(kind).parameters.values():
-        field = known[parameter.name]
-        default = shown.get(field.name, field.shown or parameter.default)
+        field = all_fields[parameter.name]
+        default = defaults.get(field.name, field.shown or parameter.default)
         if isinstance(default, str) and default not in (field.default, *field.choices):
             default = _Shown(default)
         annotation = hints[field.name] if field.notes else parameter.annotation

@@ -1,6 +1,6 @@
-"""The shape of a GPT, which also sets the layout of its checkpoint; the names of the stages that it
-computes (docs/heads.md explains each); and the options of sampling and of questions to a trained
-model.
+"""The options that set the shape of a GPT, and so the layout of its checkpoint; the names of the
+stages that it computes (docs/heads.md explains them); and the options of the commands that use a
+trained model.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Attention = Literal["fused", "heads"]
 Position = Literal["none", "learned", "sinusoidal", "rotary"]
 Activation = Literal["gelu", "gelu_erf", "relu", "relu2"]
 
-#: Stages of a head with a row for each query and a column for each key.
+#: Stages of a head that have a row for every query and a column for every key.
 SquareStage = Literal["scores", "scaled", "masked", "weights"]
-#: Stages with an axis of heads.
+#: Stages whose arrays have an axis of heads.
 HeadStage = Literal["q", "k", "v", SquareStage, "context", "head_output"]
-#: Stages after the last layer; the others belong to a layer.
+#: Stages after the last layer. All others belong to a layer.
 FinalStage = Literal["final_norm", "logits"]
 _Later = Literal["concat", "proj", "resid_mid", "ffn_hidden", "ffn_out", "resid_post"]
 #: Every stage, in the order of computation.
 Stage = Literal["resid_pre", HeadStage, _Later, FinalStage]
-#: Stages that `gptx attn`, its page and figures draw.
+#: Stages that `gptx attn` draws in terminals, figures and pages.
 DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
 
 SQUARE, HEAD_STAGES, FINAL_STAGES, STAGES = map(
     get_args, (SquareStage, HeadStage, FinalStage, Stage)
 )
 
-#: Options that may differ between a model and the model whose weights it starts with.
+#: Options in which a model may differ from the model whose weights it starts with.
 MAY_DIFFER_FROM_PARENT = ("dropout", "attention_dropout", "attention", "counting")
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
@@ -44,33 +44,21 @@ MOST_LAYERS = 500
 class ModelOptions(Options):
     """The options that set the shape of a GPT. Names follow nanoGPT where it has one."""
 
-    block_size: Annotated[int, Meta(ge=1, le=LONGEST_CONTEXT), option("Characters of context.")] = (
-        64
-    )
+    block_size: Annotated[int, Meta(ge=1, le=LONGEST_CONTEXT), option("Context (characters).")] = 64
     n_layer: Annotated[int, Meta(ge=1, le=MOST_LAYERS), option("Transformer blocks.")] = 4
     n_head: Annotated[Count, option("Attention heads in a block; head_size = n_embd / n_head.")] = 4
     n_embd: Annotated[Count, option("Width of the residual stream.")] = 128
     dropout: Annotated[Share, option("Share of activations dropped while training.")] = 0.0
-    attention_dropout: Annotated[
-        Share, option("Share of attention weights dropped while training.")
-    ] = 0.0
-    bias: Annotated[
-        bool, option("Biases in projections and norms; for q, k, v see `qkv_bias`.")
-    ] = False
+    attention_dropout: Annotated[Share, option("Dropout of attention weights in training.")] = 0.0
+    bias: Annotated[bool, option("Biases in projections and norms, but not in q, k, v.")] = False
     qkv_bias: Annotated[bool, option("Biases in queries, keys and values, as in GPT-2.")] = False
     tied: Annotated[bool, option("Output weights = token embedding (Press & Wolf 2017).")] = False
-    position: Annotated[
-        Position, option("How the model uses positions; none: only through the causal mask.")
-    ] = "rotary"
-    activation: Annotated[Activation, option("Activation function of the feed-forward layers.")] = (
-        "relu2"
-    )
+    position: Annotated[Position, option("How positions are encoded; none: not at all.")] = "rotary"
+    activation: Annotated[Activation, option("Activation of the feed-forward layers.")] = "relu2"
     feed_forward: Annotated[
         bool, option("Feed-forward layers; without them, attention only (Elhage et al. 2021).")
     ] = True
-    attention: Annotated[Attention, option("One fast kernel, or one readable module per head.")] = (
-        "fused"
-    )
+    attention: Annotated[Attention, option("One fast kernel, or a module per head.")] = "fused"
     previous_heads: Annotated[
         Whole,
         option("Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none."),
@@ -107,19 +95,19 @@ class ModelConfig(ModelOptions):
 
     @property
     def ffn_hidden(self) -> int:
-        """Width of a feed-forward layer: 4·n_embd; 0 without these layers."""
+        """Width of a feed-forward layer: 4·n_embd, or 0 without these layers."""
         return 4 * self.n_embd if self.feed_forward else 0
 
     @property
     def widest_layer(self) -> int:
-        """The most values that a layer computes for one character: logits, ffn_hidden, or qkv."""
+        """The width of the widest layer: the logits, the feed-forward layers, or q, k and v."""
         return max(self.vocab_size, self.ffn_hidden, 3 * self.n_embd)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
+        """Returns name -> shape of every parameter, in the order in which a checkpoint stores them.
 
-        Queries, keys and values of all heads are packed in one `qkv` matrix for both forms of
-        attention; tied output weights are stored once, as the embedding.
+        Both forms of attention store the queries, keys and values of all heads in one `qkv` matrix.
+        Tied output weights are stored once, as the embedding.
         """
         shapes: dict[str, tuple[int, ...]] = {
             "token_embedding.weight": (self.vocab_size, self.n_embd)
@@ -148,24 +136,20 @@ class ModelConfig(ModelOptions):
     def training_flops(self) -> int:
         """Floating-point operations of a training step for one character.
 
-        Counts six for each number of a matrix (Kaplan et al. 2020), and the two products of causal
-        attention; not lookups, norms and the optimizer.
+        They are six for every matrix entry (Kaplan et al. 2020), and the two products of causal
+        attention. Lookups, norms and the optimizer are not counted.
         """
         layer = 4 * self.n_embd + 2 * self.ffn_hidden
         rows = self.n_layer * layer + self.vocab_size
         return 6 * rows * self.n_embd + 6 * self.n_layer * self.n_embd * self.block_size
 
-    def parameters(self, positions: bool = True) -> int:
-        """Number of parameters; `positions=False`: without position embeddings, as in nanoGPT."""
-        return sum(
-            math.prod(shape)
-            for name, shape in self.shapes().items()
-            if positions or name != "position.weight"
-        )
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(map(math.prod, self.shapes().values()))
 
 
 def _with_bias(bias: bool, name: str, *shape: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of a weight and, if it has one, its bias."""
+    """Returns the shape of a weight and, if it has a bias, the shape of the bias."""
     weight: dict[str, tuple[int, ...]] = {f"{name}.weight": shape}
     return weight | {f"{name}.bias": shape[:1]} if bias else weight
 
@@ -175,18 +159,16 @@ LONGEST_SAMPLE = 10**12  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shaping(Options):
-    """How the model's distribution of the next character changes before one is drawn: a field for
-    each filter, in the order in which they apply.
+class FilterOptions(Options):
+    """The filters that change the model's distribution of the next character before a character is
+    drawn. They apply in the order of the fields.
 
-    A new filter is a field here and a function of the same name in FILTERS of
-    gpt/reading/sampler.py and gpt/page/assets/model/sampler.js. What depends on the text so far is
-    a field of SampleConfig; the page does not have it.
+    A new filter needs a field here and a function of the same name in FILTERS of
+    gpt/reading/sampler.py and of gpt/page/assets/model/sampler.js. A filter that depends on the
+    text so far is a field of SampleConfig, and the page does not have it.
     """
 
-    temperature: Annotated[
-        Amount, option("Divides the logits; 1 = as learned, 0 = the likeliest.")
-    ] = 0.8
+    temperature: Annotated[Amount, option("Divides the logits; 1 = as learned, 0 = greedy.")] = 0.8
     top_k: Annotated[
         Count | None, option("Keep only the k likeliest characters (Fan et al. 2018).")
     ] = None
@@ -198,13 +180,11 @@ class Shaping(Options):
         Annotated[float, Meta(ge=0, le=1)] | None,
         option("Keep characters with at least p x the largest probability (Nguyen et al. 2024)."),
     ] = None
-    only: Annotated[
-        Only | None, option("In a model with counting: predict with this part alone.")
-    ] = None
+    only: Annotated[Only | None, option("With counting: predict with this part alone.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleConfig(Shaping):
+class SampleConfig(FilterOptions):
     """How characters are drawn from the model's distribution."""
 
     length: Annotated[
@@ -219,23 +199,23 @@ class SampleConfig(Shaping):
     repetition: Annotated[
         Amount | None,
         option(
-            "Lower the logit of what would repeat a passage of the last 1,000 characters, by this "
-            "for each character of it from the 6th on."
+            "If a character would repeat a passage of the last 1,000 characters, lower its logit "
+            "by this number for every repeated character from the 6th on."
         ),
     ] = None
     avoid_copies: Annotated[
         Count | None,
-        option("Write no passage of more than N characters that stands in the training text."),
+        option("Copy no passage of more than this many characters from the training text."),
     ] = None
 
 
 def seed_of(config: SampleConfig) -> int:
-    """The seed of samples; a new one of at most 8 digits if the options have none."""
+    """Returns the seed of samples or, if the options have none, a new one of at most 8 digits."""
     return int.from_bytes(os.urandom(3), "big") if config.seed is None else config.seed
 
 
-#: Temperature and the filters: the options that change the model's distribution, in this order.
-DISTRIBUTION_OPTIONS = tuple(name for name in fields_of(Shaping) if name != "only")
+#: The options that change the model's distribution, in the order in which they apply.
+DISTRIBUTION_OPTIONS = tuple(name for name in fields_of(FilterOptions) if name != "only")
 
 
 Ablation = Literal["mean", "zero", "resample"]
@@ -243,7 +223,7 @@ Unknown = Literal["fold", "skip", "error"]
 OnUnknown = Annotated[
     Unknown,
     option(
-        "Characters that the model does not know. fold: read a known one that "
+        "What to do with characters that the model does not know. fold: read a known one that "
         "means the same, such as ’ for '; skip: as fold, and leave out the others; error: "
         "refuse the text."
     ),
@@ -253,7 +233,7 @@ Truncate = Annotated[bool, option("If the text is longer than the context, use i
 
 @dataclass(frozen=True, kw_only=True)
 class AttnConfig(Options):
-    """Which part of a text the attention is shown of."""
+    """What `attn` does with a long text."""
 
     truncate: Truncate = False
 
@@ -266,7 +246,8 @@ class HeadsConfig(Options):
     ablate: Annotated[
         Ablation | None,
         option(
-            "The loss without a head: with its output replaced by its mean, 0, or another window's."
+            "What replaces a head's output to measure the loss without it: its mean, zero, or its "
+            "output in another window."
         ),
     ] = "mean"
 
@@ -284,9 +265,9 @@ class WhyConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(Options):
-    """What to compute for a text beside its loss."""
+    """What `eval` shows of a text beside its loss."""
 
     chars: Annotated[
         bool,
-        option("Colour each character by its surprisal, with half a window of context or more."),
+        option("Colour every character by its surprisal, given at least half a window of text."),
     ] = False

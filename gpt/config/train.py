@@ -1,4 +1,4 @@
-"""The options of a training and of its run; their presets; and config.toml, which keeps a run's."""
+"""The options of a training and of its run, their presets, and their form in config.toml."""
 
 from __future__ import annotations
 
@@ -31,40 +31,39 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
-#: What `unescaped` does, for help texts.
+#: A sentence of help texts about what `unescaped` does.
 ESCAPES = r"\n is a line break, \t a tab, \\n and \\t are a backslash and a letter."
 
 MOST_MINUTES = 10**8  # two centuries
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
 
-#: Folders and devices, as commands and functions take them.
+#: Options that several commands and functions share.
 Checkpoints = Annotated[Path, option("Folder of the runs.")]
 Data = Annotated[Path, option("Folder of the corpora.")]
 OnDevice = Annotated[Device, option("Where to compute.")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session(Options):
+class SessionOptions(Options):
     """The options of a new or resumed run that are not stored with it."""
 
     minutes: Annotated[
         Annotated[float, Meta(gt=0, le=MOST_MINUTES)] | None,
         option(
-            "Time budget up to the last save, evaluations included; gptx fits the model's shape "
-            "to it, and the learning rate falls with the time.",
+            "Time budget, evaluations and saves included; gptx fits the model's shape to it, and "
+            "the learning rate falls with the time.",
             "2 for `preset=default` without `steps`",
         ),
     ] = None
     data: Data = Path("data")
     device: OnDevice = "auto"
     log: Annotated[
-        Tracker | None,
-        option("Also write the evaluations into the run's folder tensorboard."),
+        Tracker | None, option("Also write the evaluations into the run's folder tensorboard.")
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Session):
+class RunConfig(SessionOptions):
     """The options of a new run that concern neither model nor training."""
 
     preset: Annotated[
@@ -74,35 +73,33 @@ class RunConfig(Session):
     init_from: Annotated[
         str | None,
         option(
-            "A run's name, or the path of a run or a model file, whose weights a new run "
-            "starts with; its vocabulary grows, its layout stays."
+            "A run's name, or the path of a run or a model file: the new run starts with its "
+            "weights and its layout, and adds the text's characters to its vocabulary."
         ),
     ] = None
     checkpoints: Checkpoints = Path("checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changeable(Options):
-    """The options that may change when a run is resumed, because earlier steps do not depend on
-    them.
-    """
+class ChangeableOptions(Options):
+    """The options that a resumed run may change, as its earlier steps do not depend on them."""
 
     steps: Annotated[int, Meta(ge=1, le=MOST_STEPS), option("Optimizer steps.")] = 2000
     micro_batch_size: Annotated[
-        Whole, option("Sequences to compute at once, at most; 0 = a rank's whole share.")
+        Whole, option("Most sequences that a rank computes at once; 0 = its whole share.")
     ] = 0
     eval_interval: Annotated[Whole, option("Steps between evaluations; 0 = use `evaluations`.")] = 0
     patience: Annotated[
         Whole, option("Stop after this many evaluations without a new best; 0 = never.")
     ] = 0
     keep_all: Annotated[
-        bool, option("Keep every evaluation's checkpoint (attn and heads --step).")
+        bool, option("Keep every evaluation's checkpoint; attn and heads open it with --step.")
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Changeable):
-    """How a model learns. Every field is stored with the run, and used again when it resumes."""
+class TrainConfig(ChangeableOptions):
+    """How a model learns. A run stores every field and uses it again when it is resumed."""
 
     batch_size: Annotated[Count, option("Sequences in a step, on all ranks together.")] = 32
     learning_rate: Annotated[
@@ -126,16 +123,12 @@ class TrainConfig(Changeable):
     beta1: Annotated[Share, option("Decay of the mean gradient.")] = 0.9
     beta2: Annotated[Share, option("AdamW's decay of the mean squared gradient.")] = 0.99
     grad_clip: Annotated[Amount, option("Largest gradient norm; 0 = no limit.")] = 1.0
-    average: Annotated[
-        Share, option("Saves an average of the weights with this decay; 0 = none.")
-    ] = 0.0
+    average: Annotated[Share, option("Decay of the saved average of the weights; 0 = none.")] = 0.0
     window_order: Annotated[
-        WindowOrder, option("How windows are chosen: at random, or each once an epoch.")
+        WindowOrder, option("random: anywhere in the text; epochs: every window once an epoch.")
     ] = "random"
     precision: Annotated[Precision, option("Precision of matrix products in training.")] = "float32"
-    compile: Annotated[
-        bool, option("torch.compile: takes a minute, then faster steps on a GPU.")
-    ] = False
+    compile: Annotated[bool, option("torch.compile: slow start, faster steps on a GPU.")] = False
     deterministic: Annotated[bool, option("On a GPU: repeats a run bit for bit; slower.")] = False
     separator: Annotated[
         str, option(f"Separates two texts, unless the first ends with it. {ESCAPES}")
@@ -145,7 +138,7 @@ class TrainConfig(Changeable):
         option("Encoding of texts that are not UTF-8 and have no byte order mark, such as cp1252."),
     ] = "utf-8"
     column: Annotated[
-        str, option("Learn from this column of CSV, TSV or JSON lines only, each value an item.")
+        str, option("Learn only from this column of CSV, TSV or JSON lines; its values are items.")
     ] = ""
     items: Annotated[
         bool, option("The text is a list: windows and samples begin at items; see `separator`.")
@@ -161,8 +154,8 @@ class TrainConfig(Changeable):
     eval_chars: Annotated[
         Whole,
         option(
-            "Validation characters that each evaluation reads, always the same; 0 = all. At the "
-            "end, the best step reads all, or with `minutes` what 5% of the time allow."
+            "Validation characters that every evaluation reads, always the same ones; 0 = all. At "
+            "the end, the best step reads all or, with `minutes`, as many as 5% of the time allow."
         ),
     ] = 0
     seed: Annotated[Whole, option("Seed of initialisation, batches and dropout.")] = 1
@@ -180,12 +173,12 @@ class TrainConfig(Changeable):
 
     @property
     def text_separator(self) -> str:
-        """The separator between two texts, its escapes resolved."""
+        """The separator of texts, with its escapes resolved."""
         return unescaped(self.separator)
 
     @property
     def item_separator(self) -> str:
-        """What separates the items of a list; "" for another text."""
+        """The separator of items if the text is a list, otherwise ""."""
         return self.text_separator if self.items or self.column else ""
 
     @property
@@ -196,7 +189,7 @@ class TrainConfig(Changeable):
 
     @property
     def validation(self) -> str | None:
-        """The file whose text validates, or None."""
+        """The file with the validation text; None if it is a part of the corpus."""
         return None if self.split == "last" or self.every else self.split
 
 
@@ -204,18 +197,18 @@ def check_encoding(name: str) -> None:
     """Raises ConfigError unless Python has a text encoding with this name."""
     try:
         "a".encode(name)  # refuses encodings of bytes, such as hex
-        known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
+        is_known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
     except (LookupError, ValueError):
-        known = False
-    require(known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
+        is_known = False
+    require(is_known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
 
 
 def unescaped(text: str) -> str:
-    """A typed text with \\n and \\t as line break and tab. One more backslash before them keeps the
-    two characters; every other backslash stays as it is.
+    """Replaces a typed \\n by a line break, \\t by a tab, and \\\\n and \\\\t by a backslash and a
+    letter. Every other backslash stays.
     """
-    meant = {"n": "\n", "t": "\t"}
-    return re.sub(r"\\(\\?[nt])", lambda match: meant.get(match[1], match[1]), text)
+    characters = {"n": "\n", "t": "\t"}
+    return re.sub(r"\\(\\?[nt])", lambda match: characters.get(match[1], match[1]), text)
 
 
 #: We chose the presets by measurements (benchmarks/LOG.md).
@@ -250,8 +243,8 @@ _GPU_SHAPE: dict[str, Any] = {
     "precision": "bfloat16",
 }
 
-#: For the lowest loss that a corpus allows, however long it takes: the largest useful shape, with
-#: weight decay and averaged weights against memorising.
+#: The lowest loss that a corpus allows, however long the training takes. The shape is the largest
+#: useful one; weight decay and averaged weights keep the model from memorising the text.
 _BEST: dict[str, Any] = {**_DEFAULT, "dropout": 0.15, "weight_decay": 0.5, "average": 0.998}
 _BEST_CPU_SHAPE: dict[str, Any] = {
     "n_layer": 6,
@@ -260,7 +253,7 @@ _BEST_CPU_SHAPE: dict[str, Any] = {
     "block_size": 256,
     "steps": 12_500,
 }
-#: Not tuned: we had no such machine.
+#: These values are not tuned, because we had no GPU.
 _BEST_GPU: dict[str, Any] = {
     **_GPU_SHAPE,
     "dropout": 0.3,
@@ -269,7 +262,7 @@ _BEST_GPU: dict[str, Any] = {
     "warmup_steps": 100,
 }
 
-#: Preset -> kind of device -> options that differ from the classes' defaults.
+#: Preset -> kind of device -> the options whose values differ from the defaults of the classes.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
     "best": {"cpu": {**_BEST, **_BEST_CPU_SHAPE}, "cuda": {**_BEST, **_BEST_GPU}},
@@ -278,8 +271,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "cuda": {**_CLASSIC, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
-#: Presets and their options that gpt/training/plan.py adapts to the corpus and the time; on a GPU
-#: it keeps layers, heads and width. It adapts the micro-batch of every preset.
+#: The presets that gpt/training/plan.py fits to the corpus and the time, and the options that it
+#: fits. On a GPU it fits neither n_layer nor n_head nor n_embd. It fits micro_batch_size and
+#: eval_chars in every preset.
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
@@ -287,35 +281,35 @@ FITTED = (
 )
 #: The defaults of model and training options that the help shows.
 DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
-#: Minutes of a run without --minutes and --steps; presets that are not here set steps instead.
+#: Minutes of a run without --minutes and --steps. The other presets set the number of steps.
 MINUTES = {"default": 2.0}
 
 
 def preset_values(
-    name: str, device: str, asked: Mapping[str, Any] = MappingProxyType({})
+    name: str, device: str, options: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Field -> value in a preset for a device ("cpu", "cuda", "mps"), and those asked for; only
-    rotary positions keep previous_heads.
+    """Returns field -> value of a preset for a device ("cpu", "cuda", "mps"), after the user's
+    options have replaced some. Without rotary positions, the preset sets no previous_heads.
     """
-    values = {**PRESETS[name]["cpu" if device == "cpu" else "cuda"], **asked}
-    if values.get("position", "rotary") != "rotary" and "previous_heads" not in asked:
+    values = {**PRESETS[name]["cpu" if device == "cpu" else "cuda"], **options}
+    if values.get("position", "rotary") != "rotary" and "previous_heads" not in options:
         values.pop("previous_heads", None)
     return values
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat TOML, a line for each value that is not None."""
+    """Returns TOML without sections, with a line for every value that is not None."""
     lines = []
     for name, value in values.items():
         if value is not None:
-            written = json.dumps(value, ensure_ascii=False)
-            shown = (sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
-            lines.append(f"{name} = {''.join(shown)}\n")
+            text = json.dumps(value, ensure_ascii=False)
+            signs = (sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in text)
+            lines.append(f"{name} = {''.join(signs)}\n")
     return "".join(lines)
 
 
 def from_toml(text: str, source: str) -> dict[str, Any]:
-    """Option -> value from TOML text without sections. Raises ConfigError."""
+    """Reads option -> value from TOML without sections. Raises ConfigError."""
     import tomllib
 
     try:

@@ -1,10 +1,10 @@
-"""The corpus of a command or a run: finds it, encodes it once, splits it, and draws the windows of
-a step.
+"""Finds the corpus of a command or a run, encodes it once, splits it, and draws the windows of a
+step.
 
-A text is read twice: the first pass counts its characters, the second writes their ids, if the text
-is still the same. The ids are memory-mapped, so the memory needed does not grow with the text, and
-stored in `data` as NAME.ids and NAME.json, which has their checksum. NAME is a hash of all that
-determines the ids: an edited file is another corpus, and a run keeps the one it started with.
+Encoding reads a text twice. The first pass counts its characters; the second pass writes their ids,
+if the text is still the same. Memory-mapped ids need no more memory for a longer text. The folder
+`data` stores them as NAME.ids, with NAME.json, which has their checksum. NAME is a hash of all that
+determines the ids, so an edited file is another corpus, and a run keeps its own.
 
 The windows of a step are a pure function of seed and step, so no order has to be saved.
 """
@@ -26,17 +26,18 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus.formats import SHOWN, UTF_8, note_of, separator_of
+from gpt.corpus.formats import SHOWN, UTF_8, find_separator, note_on_kind
 from gpt.corpus.sources import (
+    MOST_NAMED,
     JoinedText,
     Progress,
     Source,
     Texts,
     column_source,
     discard_spooled,
+    find_same_files,
     measure_text,
     no_progress,
-    same_files,
 )
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
@@ -45,21 +46,20 @@ from gpt.storage.model_file import open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
-BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-MOST_NAMED = 3  # texts that a note names
-MOST_OPENED = 30  # texts whose kinds are noted
-LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
-FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
+BATCH, DROPOUT, EPOCH = 0, 1, 2  # purposes of random streams
+MOST_OPENED = 30  # texts whose kinds notes name
+LONGEST_BLOCK = 2**16  # characters; so many that few windows cross a border
+FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, even if they are short
 MOST_BLOCKS = 10**5
-FEW = 2**23  # bytes of a file whose pages stay in memory
-SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most windows cross a border
+FEW = 2**23  # bytes; the pages of a smaller file stay in memory
+SHORTEST_IN_CONTEXTS = 4  # in a shorter block, borders would cut most windows
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,): memory-mapped, the training split first, up to
-    `identity.boundary` or, if that is None, to a share that the run's options set. notes: for the
-    user. block: characters of each validation block, 0 if whole texts validate.
+    """An encoded text. ids (characters,): memory-mapped, the training split first. It ends at
+    `identity.boundary` or, if that is None, at the share that `val_fraction` leaves. notes: for the
+    user. block: characters of a validation block; 0 if whole texts or the end of a text validate.
     """
 
     ids: Ids
@@ -69,20 +69,20 @@ class Corpus:
     block: int = 0
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
-        """The ids to train on and those to validate on; either may be too short for a window."""
+        """Returns the training split and the validation split, which may be too short to use."""
         boundary = self.identity.boundary
         if boundary is None:
             boundary = int(len(self.ids) * (1 - val_fraction))
         return self.ids[:boundary], self.ids[boundary:]
 
     def longest_context(self, val_fraction: float) -> int:
-        """The largest block_size, in characters, that `split` accepts; 0 if there is none."""
+        """Returns the largest block_size that `split` accepts; 0 if it accepts none."""
         longest = max(0, min(map(len, self.parts(val_fraction))) - 1)
         return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """`parts`. Raises TextError if these, or the blocks of split='every:N', are too short for a
-        context of block_size.
+        """Returns `parts`. Raises TextError if a part, or a block of split='every:N', is too short
+        for a context of block_size.
         """
         parts, fits = self.parts(val_fraction), self.longest_context(val_fraction)
         remedy = f"use `block_size={fits}`"
@@ -104,19 +104,19 @@ class Corpus:
         return parts
 
     def item_separator(self, train: TrainConfig) -> Ids | None:
-        """The ids between two items if the text is a list. Raises TextError if it has none."""
+        """Returns the ids between two items of a list, or None. Raises TextError if it has none."""
         separator = train.item_separator
         if missing := self.vocabulary.unknown(separator):
             raise TextError(
                 f"`items`: the text has no separator {separator!r}, as it has no {missing[0]!r}; "
-                "give the one that it has: `separator`"
+                "set `separator` to what stands between its items"
             )
         return self.vocabulary.encode(separator) if separator else None
 
 
 @dataclass(frozen=True)
 class Record:
-    """NAME.json: a corpus, except its ids and its sources' names; a checksum of the ids."""
+    """The content of NAME.json: a corpus without its ids and the names of its sources."""
 
     identity: CorpusId
     characters: str
@@ -125,13 +125,13 @@ class Record:
 
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
-    """The file with a text's ids in this vocabulary."""
-    decides = repr((replace(identity, sources=()), vocabulary.characters))
-    return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
+    """Returns the path of the ids of a text in this vocabulary."""
+    facts = repr((replace(identity, sources=()), vocabulary.characters))
+    return data / f"{identity.digest[:16]}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.ids"
 
 
 def read_encoding(path: Path) -> Corpus | None:
-    """The corpus at `path`; None if its ids or its record are missing or damaged."""
+    """Opens the corpus at a path; None if its ids or its record are missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
         record = open_json(files.read(source), Record, source)
@@ -143,21 +143,21 @@ def read_encoding(path: Path) -> Corpus | None:
 
 
 def find_encodings(data: Path, digest: str) -> Iterator[Corpus]:
-    """Every encoding in `data` of the text with this digest."""
+    """Yields every encoded corpus in `data` of the text with this digest."""
     for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
         if corpus := read_encoding(path):
             yield corpus
 
 
 def release_pages(ids: Ids) -> None:
-    """Frees the pages of a memory-mapped file until they are read again, unless they are few."""
+    """Frees the pages of a memory-mapped file, unless they are few. Reading maps them again."""
     mapped = getattr(ids, "_mmap", None)
     if mapped is not None and len(mapped) >= FEW and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _checksum(ids: Ids) -> str:
-    """The BLAKE3 of memory-mapped ids. Reads a piece at a time, so they need not fit in memory."""
+    """Hashes memory-mapped ids with BLAKE3, piece by piece, so they need not fit in memory."""
     data, hashed = ids.data.cast("B"), blake3()
     for first in range(0, len(data), FEW):
         hashed.update(data[first : first + FEW])
@@ -169,9 +169,9 @@ def _checksum(ids: Ids) -> str:
 class SplitOrder:
     """The order in which the characters of a text are stored.
 
-    boundary: number of training characters, None if a share of the text decides it. block: see
-    Corpus. borders: where the pieces that are moved to the end begin and end in the text, in turn.
-    order: a name of the order, empty if nothing is moved.
+    boundary: the number of training characters; None: `val_fraction` decides it. block: see Corpus.
+    borders: start and end in the text of each piece that is moved to the end, in one row. order: a
+    hash of the order, "" if nothing is moved.
     """
 
     boundary: int | None = None
@@ -181,11 +181,11 @@ class SplitOrder:
 
 
 def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder:
-    """Divides texts that begin at `starts`, whose last item is the end of the last text.
+    """Divides texts into training and validation. starts: where each text begins, then the end.
 
-    The first `training` texts are for training, others for validation. If all are for training,
-    every `every`-th text is for validation; if there is a single text, every `every`-th block of
-    it. every = 0: no text is for validation. Empty texts do not count. Raises TextError.
+    The texts after the first `training` ones are for validation. If there are none, every N-th text
+    is for validation (N = every); of a single text, every N-th block. every=0: no text is for
+    validation. Empty texts do not count. Raises TextError.
     """
     characters = starts[-1]
     if training < len(starts) - 1:
@@ -205,7 +205,7 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
             f"every:{texts} or less, or `split='last'`"
         )
     val = [*pairwise(starts)][every - 1 :: every]
-    train = [  # each piece: all training texts between two validation texts
+    train = [  # a piece is all training texts between two validation texts
         (starts[first], starts[min(first + every - 1, texts)]) for first in range(0, texts, every)
     ]
     boundary = sum(last - first for first, last in train)
@@ -214,20 +214,21 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
 
 
 def build_vocabulary(
-    counts: npt.NDArray[np.int64], known: Vocabulary | None = None
+    counts: npt.NDArray[np.int64], parent: Vocabulary | None = None
 ) -> tuple[Vocabulary, Ids]:
-    """The sorted characters of the text as a vocabulary, after those of a known one; and (code
+    """Returns a vocabulary of the parent's characters and the text's other ones, sorted; and (code
     points,) the id of each code point.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. Raises
-    TextError if a new character is only in the validation text.
+    counts (2, code points): occurrences in the training text, and in the validation text. parent:
+    the vocabulary of a model whose weights a run starts with, so its ids stay. Raises TextError if
+    a new character is only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
     vocabulary = Vocabulary(characters)
-    if known:  # its characters keep their ids
-        vocabulary = Vocabulary(known.characters + known.unknown(characters))
-    for character in vocabulary.characters[len(known) if known else 0 :]:
+    if parent:
+        vocabulary = Vocabulary(parent.characters + parent.unknown(characters))
+    for character in vocabulary.characters[len(parent) if parent else 0 :]:
         if not counts[0, ord(character)]:
             raise TextError(
                 f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
@@ -247,22 +248,22 @@ def write_ids(
     digest: str,
     progress: Progress = no_progress,
 ) -> None:
-    """Writes all ids of the text with this digest, the training split first; or leaves no file.
-    Raises OSError, and TextError, also if the text has changed since it was measured.
+    """Writes the ids of a text, the training split first. digest: of the text that was measured. If
+    the text has another digest now, or an error occurs, no file remains. Raises OSError, TextError.
     """
     hashed, at, borders = blake3(), 0, order.borders
-    ends = [0, (order.boundary or 0) * table.itemsize]  # of what stays, and of what was moved
+    ends = [0, (order.boundary or 0) * table.itemsize]  # bytes: training split, moved pieces
     with files.replace_in_pieces(path) as write:
         for _, data, points in text.chunks(progress):
             hashed.update(data)
-            # Only a changed text has characters outside the table; `clip` is faster than a check.
+            # Only a changed text has characters outside the table. `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
             first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
             pieces = np.split(ids, [border - at for border in borders[first:last]])
             at += len(ids)
             for part in (0, 1):
-                if mine := pieces[(part - first) % 2 :: 2]:
-                    encoded = np.concatenate(mine).data.cast("B")
+                if of_part := pieces[(part - first) % 2 :: 2]:
+                    encoded = np.concatenate(of_part).data.cast("B")
                     write(encoded, ends[part])
                     ends[part] += len(encoded)
         if digest != hashed.hexdigest():
@@ -278,13 +279,14 @@ def encode_corpus(
     *,
     validation: int = 0,
     every: int = 0,
-    known: Vocabulary | None = None,
+    parent: Vocabulary | None = None,
     progress: Progress = no_progress,
 ) -> Corpus:
-    """Encodes the text into `data`, unless it has the encoding already.
+    """Encodes a text into the folder `data`, unless the folder has the ids already.
 
-    validation: how many of the sources, the last ones, validate. every: see choose_split. known:
-    see build_vocabulary. progress: receives the share that is done. Raises TextError, StorageError.
+    validation: the number of sources, the last ones, that validate. every: see choose_split.
+    parent: see build_vocabulary. progress: gets the share that is done. Raises TextError,
+    StorageError.
     """
     training = len(text.sources) - validation
     names = [source.name for source in text.sources[:training]]
@@ -292,7 +294,7 @@ def encode_corpus(
     characters = measures.starts[-1]
     if not characters:
         raise TextError(f"corpus is empty: {', '.join(names)}")
-    vocabulary, table = build_vocabulary(measures.counts, known)
+    vocabulary, table = build_vocabulary(measures.counts, parent)
     order = choose_split(measures.starts, training, every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
     path = ids_path(data, identity, vocabulary)
@@ -326,7 +328,7 @@ def encode_corpus(
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
-    """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
+    """Opens the encoded text of an earlier run; None if `data` no longer has all of it."""
     corpus = read_encoding(ids_path(data, identity, vocabulary))
     return corpus and replace(corpus, identity=identity)
 
@@ -335,10 +337,10 @@ def read_corpus(
     texts: Texts,
     data: Path,
     config: TrainConfig,
-    known: Vocabulary | None = None,
+    parent: Vocabulary | None = None,
     progress: Progress = no_progress,
 ) -> Corpus:
-    """Finds and encodes the texts, and the validation text that `config` names."""
+    """Finds and encodes texts and their validation text. parent: see build_vocabulary."""
     files.delete_abandoned(data)
     sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()
@@ -361,7 +363,7 @@ def read_corpus(
             data,
             validation=len(validation),
             every=config.every,
-            known=known,
+            parent=parent,
             progress=progress,
         )
         corpus.item_separator(config)
@@ -371,18 +373,18 @@ def read_corpus(
 
 
 def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> Iterator[str]:
-    """Notes for the user on what these files are."""
+    """Yields notes for the user about the kinds of the files."""
     yield from dict.fromkeys(source.note for source in sources if source.note)
     if config.column:
         return
-    for name, other in same_files(sources):
+    for name, other in find_same_files(sources):
         yield f"{name} is the same text as {other}: leave one out"
     are_plain = True
     for source in sources[:MOST_OPENED]:
-        if note := note_of(JoinedText([source], encoding=config.encoding).head):
+        if note := note_on_kind(JoinedText([source], encoding=config.encoding).head):
             are_plain = False
             yield f"{source.name} is {note}"
-    separator = separator_of(corpus.vocabulary.decode(corpus.ids[:SHOWN]))
+    separator = find_separator(corpus.vocabulary.decode(corpus.ids[:SHOWN]))
     if separator and are_plain and not config.items:
         how = "`items`" if separator == "\n" else f"`items` with `separator={separator!r}`"
         yield f"a list of items: {how} begins windows and samples at items"
@@ -391,25 +393,25 @@ def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> I
 def find_corpus(
     texts: Texts, data: Path, manifest: Manifest, run: str = "", progress: Progress = no_progress
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or its texts read again. texts:
-    where they are now, if they were moved. run: its name, for errors.
+    """Opens the text that a run was trained on in `data`, or reads its files again. texts: where
+    the files are now, if they were moved. run: the run's name, for errors.
     """
-    identity, known = manifest.corpus, manifest.vocabulary
-    trained_on = f"trained on {', '.join(identity.sources)} ({identity.characters:,} characters)"
-    of_run = f"run {run} was {trained_on}"
-    moved = "gptx train PATH --resume, or `data`, a folder with its encoded copy"
+    identity, vocabulary = manifest.corpus, manifest.vocabulary
+    moved = (
+        f"run {run} was trained on {', '.join(identity.sources)} ({identity.characters:,} "
+        "characters); gptx train PATH --resume, or `data`, a folder with its encoded copy"
+    )
     if not texts.names:
-        corpus = reopen_corpus(identity, data, known)
+        corpus = reopen_corpus(identity, data, vocabulary)
         if corpus is not None:
             return corpus
         if "-" in identity.sources:
-            through = f"the corpus came through a pipe and is no longer in {data}"
-            raise TextError(f"{through}; {of_run}; {moved}")
+            raise TextError(f"the corpus came through a pipe and is no longer in {data}; {moved}")
     try:
         where = texts if texts.names else Texts(identity.sources)
-        corpus = read_corpus(where, data, manifest.train, known, progress)
+        corpus = read_corpus(where, data, manifest.train, vocabulary, progress)
     except TextError as error:
-        raise TextError(str(error) if texts.names else f"{error}; {of_run}; {moved}") from None
+        raise TextError(str(error) if texts.names else f"{error}; {moved}") from None
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that run {run} "
@@ -422,8 +424,8 @@ def find_corpus(
 def splits_of_run(
     name: str, manifest: Manifest | None, data: Path, purpose: str = "", advice: str = ""
 ) -> tuple[Ids, Ids]:
-    """The ids that this run was trained on, and those that validated. manifest: None for a model
-    file without its run. purpose, advice: the begin and the end of the error if there is no text.
+    """Returns the training split and the validation split of a run. manifest: None for a model file
+    without its run. purpose, advice: the start and the end of the error if the text is missing.
     """
     try:
         if manifest is None:
@@ -441,7 +443,7 @@ def splits_of_run(
 def windows(
     ids: Ids, starts: npt.NDArray[np.int64], block_size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs, and (B, T) targets one character later, of windows that begin at `starts`."""
+    """Returns (B, T) inputs, and (B, T) targets one character later, of windows at `starts`."""
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     release_pages(ids)
     return rows[:, :-1], rows[:, 1:]
@@ -450,15 +452,15 @@ def windows(
 def batch_starts(
     ids: Ids, train: TrainConfig, step: int, block_size: int, separator: Ids | None = None
 ) -> npt.NDArray[np.int64]:
-    """(B,) where a batch's windows begin in a text. separator (n,): the ids between two items, if
-    windows are to begin with it.
+    """Returns (B,) the starts of a batch's windows in a text. separator (n,): the ids between two
+    items, if windows begin with it.
 
-    A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
-    any step's batch can be computed without the batches before it.
+    This is a pure function of seed and step. Philox is a counter-based generator (Salmon et al.
+    2011), so the batch of any step can be computed without the batches before it.
 
-    random: every start is equally likely. epochs: each epoch reads every window of block_size once,
-    in a new random order; the start of the first window is random, too, so that the borders between
-    windows move.
+    window_order="random": every start is equally likely. "epochs": an epoch reads every window of
+    block_size once, in a new random order. The start of its first window is random, too, so the
+    borders between windows move.
     """
     length, batch_size = len(ids), train.batch_size
     if train.window_order == "random":
@@ -477,18 +479,18 @@ def batch_starts(
 def _epoch(
     length: int, seed: int, epoch: int, block_size: int, count: int
 ) -> tuple[int, npt.NDArray[np.int64]]:
-    """The start of an epoch's first window, and the order of its windows."""
+    """Returns the start of the first window of an epoch, and the order of its windows."""
     generator = np.random.Generator(philox(seed, epoch, EPOCH))
-    spare = length - block_size - (count - 1) * block_size  # possible offsets of the first window
+    spare = length - block_size - (count - 1) * block_size  # possible starts of the first window
     return int(generator.integers(spare)), generator.permutation(count)
 
 
 def _begin_at_items(
     starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
 ) -> npt.NDArray[np.int64]:
-    """(B,) starts of windows, each moved to the next separator, if one begins within a window's
-    length: long items are read as a whole. With the separator in the window, the model learns how
-    items begin.
+    """Moves each of (B,) starts of windows to the next separator, unless this lies farther away
+    than a window's length: the text of long items is read, too. The separator stands in the window,
+    so the model learns how items begin.
     """
     near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
     width = block_size - len(separator) + 1
@@ -503,6 +505,6 @@ def _begin_at_items(
 
 
 def philox(seed: int, step: int, purpose: int) -> np.random.Philox:
-    """Independent random streams for each seed, step and purpose."""
+    """Returns a random generator that is independent for every seed, step and purpose."""
     key = np.array([seed, step], dtype=np.uint64)
     return np.random.Philox(key=key, counter=np.array([0, 0, 0, purpose], dtype=np.uint64))

@@ -1,8 +1,7 @@
-"""Reasons to doubt a loss: the text stands in a training text, or the validation text is of another
-kind than the rest.
+"""Finds reasons to doubt a loss: a text stands in a training text, or the validation text is of
+another kind than the rest of the corpus.
 
-Compares ids, in a time that depends on the length of the training text only. reading/novelty.py
-finds the longest copy exactly, but hashes the whole training text first.
+Comparing ids takes a time that depends only on the length of the training text.
 """
 
 from __future__ import annotations
@@ -15,41 +14,42 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
-from gpt.corpus.formats import separator_of
+from gpt.corpus.formats import find_separator
 from gpt.storage.manifest import Doubts, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 
-#: Share of the validation text that may stand in the training text, unsaid; manuals and programs
-#: repeat .06 to .08 of themselves, prose nothing (benchmarks/LOG.md).
+#: If a larger share of the validation text stands in the training text, the user is told. Manuals
+#: and programs repeat .06 to .08 of themselves, prose nothing (benchmarks/LOG.md).
 MOST_COPIED = 0.1
-#: Nats that the last tenth may lie above the worst other one, unsaid; in prose and lists it is
-#: below .1, for a licence or another author .26 and more (benchmarks/LOG.md).
+#: If the loss on the last tenth lies more nats above that on any other tenth, the user is told.
+#: This difference is below .1 in prose and lists, .26 or more with a licence or another author
+#: (benchmarks/LOG.md).
 MOST_UNLIKE = 0.2
-MOST_SEARCHED = 2**22  # ids of the training text; of a longer one, evenly distributed blocks
-MOST_LINES = 2**20  # characters of a list whose lines are compared
-PLACES = 32  # pieces of a longer text
+MOST_SEARCHED = 2**22  # ids of the training text; of a longer text, only some blocks are read
+MOST_LINES = 2**20  # characters of a list; the lines in them are compared
+PLACES = 32  # pieces that are taken from a longer text
 TENTHS, ORDER = 10, 4
-SCORED = 2 * 10**5  # characters that are scored, in IN_TENTH pieces of each tenth
+SCORED = 2 * 10**5  # characters to score, in IN_TENTH pieces of every tenth
 IN_TENTH = 4
-FEWEST_SCORED = 2 * 10**4  # in fewer characters, tenths differ by chance
-BACK_OFF = 5.0  # characters that a shorter history weighs as much as
+FEWEST_SCORED = 2 * 10**4  # characters; the tenths of a shorter text differ by chance
+BACK_OFF = 5.0  # weight of a shorter history, in characters
 
-SHORTEST = 100  # fewest characters of a copied passage; from 2 * BLOCK − 1 on it has a whole block
-BLOCK = 48  # characters; a multiple of 8, so that a block's bytes are whole words
-PIECES, LONGEST = 16, 4096  # a longer text is searched for this many pieces of this length
-AT_ONCE = 2**18 // BLOCK * BLOCK  # ids
+SHORTEST = 100  # characters of a copied passage; 2 * BLOCK - 1 are sure to have a whole block
+BLOCK = 48  # characters; a multiple of 8, so the bytes of a block are whole words
+PIECES, LONGEST = 16, 4096  # of a longer text, so many pieces of this length are searched for
+AT_ONCE = 2**18 // BLOCK * BLOCK  # ids that are hashed at a time
 TABLE_BITS = 22
-#: Limits for a text that repeats itself: likely blocks, comparisons in all (also the ids of the
-#: validation text that are searched for), and at one start.
+#: Limits for a text that repeats itself: blocks with a likely match, comparisons in all (and ids of
+#: the validation text to search for), and comparisons at one start.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
-    """How much of a text the run named `run`, or a parent run, was trained on: 1 for one of their
-    whole texts; else the largest share of its known characters that is in a text of theirs in the
-    folder `data`.
+    """Returns the share of a text that the weights of the run named `run` have learned: 1 if it is
+    a training text of the run or of a parent; otherwise the largest share of its characters that
+    stands in one of these texts, if the folder `data` has them.
     """
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
     if digest in {learned.digest for learned in manifest.trained_texts(run)}:
@@ -58,17 +58,18 @@ def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
     for parent in manifest.parent.texts if manifest.parent else ():
         for corpus in find_encodings(data, parent.digest):
             learned.append((corpus.vocabulary, corpus.parts(parent.val_fraction)[0]))
-    if own := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
-        learned.append((own.vocabulary, own.parts(manifest.train.val_fraction)[0]))
-    return max((copied_share(known.encode(text, "skip"), ids) for known, ids in learned), default=0)
+    if trained := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
+        learned.append((trained.vocabulary, trained.parts(manifest.train.val_fraction)[0]))
+    shares = [copied_share(vocabulary.encode(text, "skip"), ids) for vocabulary, ids in learned]
+    return max(shares, default=0)
 
 
 def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
-    """The share of a text's characters that lie in passages of SHORTEST or more which the other
-    text, in the same vocabulary, has, too. every: only so many-th blocks of the other are read.
+    """Returns the share of a text's characters in passages that the other text has, too. Passages
+    have SHORTEST characters or more. every=N: reads only every N-th block of the other text.
 
-    Compares hashes of the other text's blocks with hashes at every position of `text` (Karp & Rabin
-    1987), then the passages themselves. If a text repeats itself very often, some may be missed.
+    This compares hashes of the other text's blocks with hashes at every position of `text` (Karp &
+    Rabin 1987), then the passages. It may miss passages if a text repeats itself very often.
     """
     text = _sample(text, PIECES * LONGEST, PIECES)
     if min(len(text), len(other)) < SHORTEST:
@@ -108,7 +109,7 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
 
 
 def _hashes(blocks: Ids) -> Hashes:
-    """(N, BLOCK) ids -> (N,) hashes."""
+    """Hashes (N, BLOCK) ids -> (N,) hashes."""
     words = np.ascontiguousarray(blocks).view(np.uint64)
     hashes = np.zeros(len(words), np.uint64)
     for column in words.T:
@@ -118,17 +119,17 @@ def _hashes(blocks: Ids) -> Hashes:
 
 
 def _common(first: Ids, second: Ids) -> int:
-    """The number of equal ids at the start of both."""
+    """Counts the equal ids at the start of both texts."""
     shorter = min(len(first), len(second))
     unlike = first[:shorter] != second[:shorter]
     return int(unlike.argmax()) if unlike.any() else shorter
 
 
-def doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
-    """The reasons to doubt the loss on the validation split of this corpus."""
+def find_doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
+    """Finds the reasons to doubt losses on the validation split of a corpus."""
     before, val = corpus.parts(train.val_fraction)
-    share = copied(before, val, corpus.vocabulary)
-    nats = 0.0  # by which the loss of 4-gram counting on the last tenth lies above the worst other
+    share = copied_of_validation(before, val, corpus.vocabulary)
+    nats = 0.0  # by which 4-gram counting is worse on the last tenth than on any other
     if train.split == "last" and len(corpus.ids) >= FEWEST_SCORED:
         losses = losses_of_tenths(corpus.ids, len(corpus.vocabulary))
         nats = float(losses[-1] - losses[:-1].max())
@@ -137,21 +138,21 @@ def doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     )
 
 
-def copied(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
-    """The share of the validation text that stands in the training text: passages; in a list with
-    one item a line, whole lines.
+def copied_of_validation(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
+    """Returns the share of the validation text that stands in the training text, as passages or, in
+    a list with an item on every line, as whole lines.
     """
     start = vocabulary.decode(val[: 2**14])
-    if separator_of(start) == "\n":
+    if find_separator(start) == "\n":
         parts = (_sample(part, MOST_LINES) for part in (train, val))
-        known, lines = (vocabulary.decode(part).split("\n") for part in parts)
-        distinct, lines = {*known}, [line for line in lines if line]
+        learned, lines = (vocabulary.decode(part).split("\n") for part in parts)
+        distinct, lines = {*learned}, [line for line in lines if line]
         return sum(line in distinct for line in lines) / max(1, len(lines))
     return copied_share(_sample(val, MOST_COMPARED), train, max(1, len(train) // MOST_SEARCHED))
 
 
 def _sample(ids: Ids, most: int, pieces: int = PLACES) -> Ids:
-    """At most so many ids, in evenly distributed pieces."""
+    """Returns at most `most` ids, in evenly distributed pieces."""
     if len(ids) <= most:
         return ids
     length = most // pieces
@@ -160,11 +161,10 @@ def _sample(ids: Ids, most: int, pieces: int = PLACES) -> Ids:
 
 
 def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
-    """(10,) the loss on each tenth of a text (evenly distributed pieces of a long one), in nats per
-    character, of n-grams that are counted in the other nine.
+    """Returns (10,) losses in nats per character, one on each tenth of a text, of n-grams that are
+    counted in the other nine tenths. Of a long text, only some pieces are scored.
 
-    Each order is mixed with the one below it as if that had been seen BACK_OFF times (MacKay and
-    Peto 1995).
+    A shorter history counts as if it had been seen BACK_OFF times (MacKay & Peto 1995).
     """
     length = min(SCORED, len(ids)) // (TENTHS * IN_TENTH)
     starts = np.linspace(0, len(ids) - length, TENTHS * IN_TENTH).astype(int)
@@ -186,9 +186,9 @@ def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
 def _counted_elsewhere(
     codes: npt.NDArray[np.int64], tenth: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(n,) numbers of the distinct codes, and how often each code occurs in the other tenths."""
+    """Returns (n,) the number of each distinct code, and its occurrences in other tenths."""
     distinct, numbers = np.unique(codes, return_inverse=True)
     cells = numbers * TENTHS + tenth
-    own = np.bincount(cells, minlength=len(distinct) * TENTHS)
-    total = own.reshape(-1, TENTHS).sum(axis=1)
-    return numbers, total[numbers] - own[cells]
+    in_own = np.bincount(cells, minlength=len(distinct) * TENTHS)
+    total = in_own.reshape(-1, TENTHS).sum(axis=1)
+    return numbers, total[numbers] - in_own[cells]

@@ -1,10 +1,10 @@
-"""What a file is: its bytes as characters, and the kind of its text.
+"""Decodes the bytes of a file, and recognises the kind of its text. Opens no files, imports no
+numpy.
 
-UTF-8, byte order marks, and the encoding that the user names: other bytes are refused, with a line
-of the text in its likeliest encodings; nothing is guessed. Documents, archives and pictures are
-refused, too, with a command that makes a text of them. Tables, JSON, notebooks, web
-pages and lists are recognised by what is in them, and one column of a table is read as items.
-Opens no files. Imports no numpy.
+gptx reads UTF-8, texts with a byte order mark, and the encoding that the user names. It refuses
+other bytes with an error that shows a line of the text in its likeliest encodings. It also refuses
+documents, archives and pictures, and names a command that makes a text of them. It recognises
+tables, JSON, notebooks, web pages and lists by their content, and reads one column of a table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpt.errors import TextError
 from gpt.words import first_few
 
 UTF_8 = "utf-8"
-BOMS = {  # those of UTF-32 first, as they begin like those of UTF-16
+BOMS = {  # UTF-32 comes first, because its marks begin like those of UTF-16
     codecs.BOM_UTF8: UTF_8,
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
@@ -35,8 +35,8 @@ BOMS = {  # those of UTF-32 first, as they begin like those of UTF-16
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 SEVEN_BITS = ("iso2022", "hz", "utf-7")  # encodings whose bytes are all ASCII
-SAMPLE = 2**13  # bytes of lines that show an encoding
-QUOTED = 40  # characters of such a line that an error shows
+SAMPLE = 2**13  # bytes by which encodings are compared
+QUOTED = 40  # characters of a line that an error shows
 USUAL = (
     "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 cp437 cp850 cp852 cp855 cp857 "
     "cp862 cp866 cp737 cp775 koi8-r iso8859-2 iso8859-5 iso8859-6 iso8859-7 iso8859-15 mac-roman "
@@ -44,8 +44,8 @@ USUAL = (
 ).split()
 JAPANESE = re.compile(rb"\x1b(\$[@B]|\(J)")  # ISO-2022-JP switches to Japanese and back
 CONTROL = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
-#: What no text has between letters („ ” ‡ ¢ ³): all but ASCII, apostrophes, dashes, combining marks
-#: and Asian punctuation.
+#: Signs that no text has between letters („ ” ‡ ¢ ³): all but ASCII, apostrophes, dashes, combining
+#: marks and Asian punctuation.
 BETWEEN_LETTERS = re.compile(
     r"(?<=[^\W\d_])([^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]|[¹²³¼½¾])+"
     r"(?=[^\W\d_])"
@@ -55,7 +55,7 @@ HEAD = 4096  # bytes at the start of a file that show its kind
 TAIL = 2**16  # bytes at the end of a zip archive that list its files
 PANDOC = "pandoc {file} -t plain --wrap=none -o {new}"
 ZIP = b"PK\x03\x04"
-#: First bytes of a file -> what the file is, and a command that makes a text of it.
+#: First bytes of a file -> the kind of the file, and a command that makes a text of it.
 DOCUMENTS = {
     b"%PDF": ("a PDF", "pdftotext -layout {file} {new}"),
     b"{\\rtf": ("RTF", PANDOC),
@@ -65,7 +65,7 @@ DOCUMENTS = {
     b"\xff\xd8\xff": ("a JPEG picture", ""),
     b"\x80\x04\x95": ("a pickle", ""),
 }
-#: The kinds of zip archives, recognised by names of files or by the type that is stored first.
+#: Bytes in a zip archive (the name of a file or of a type) -> the same.
 ARCHIVES = {
     b"word/": ("a Word document", PANDOC),
     b"application/vnd.oasis.opendocument.text": ("an OpenDocument text", PANDOC),
@@ -75,12 +75,12 @@ ARCHIVES = {
 
 SHOWN = 2**14  # characters at the start of a text that show its kind
 FEWEST_ROWS = 3  # of a table, without its header
-ALIKE = 0.9  # of its rows have as many fields as its header; the others are broken
+ALIKE = 0.9  # share of a table's rows that have as many fields as its header, at least
 DELIMITERS = ",\t;|"
-LONGEST_FIELD = 2**24  # characters; Python's csv reads 131,072 unless it is told otherwise
-COLUMN = re.compile(r"[^\W\d]\w*([ ./()%-]+\w+){0,2}\)?")  # the name of one: up to three words
-MOST_COLUMNS = 12  # that a message names
-#: How a text begins -> what it is, and what a model would learn of it besides its words.
+LONGEST_FIELD = 2**24  # characters; the default of Python's csv is 131,072
+COLUMN = re.compile(r"[^\W\d]\w*([ ./()%-]+\w+){0,2}\)?")  # a column's name: up to three words
+MOST_COLUMNS = 12  # most columns that a message names
+#: The start of a text -> its kind, and what a model would learn of it besides words.
 BEGINNINGS = {
     r'\{\s*"(cells|nbformat|metadata)"': ("a notebook", "cell types, outputs and \\n"),
     r'\{\s*"|\[\s*([\[{]\s*["\d]|"[^"]*"\s*,|-?\d[\d.]*\s*,)': (
@@ -90,16 +90,16 @@ BEGINNINGS = {
     r"(?i)<(!doctype html|html|head|body)\b": ("HTML", "tags and &amp;"),
 }
 
-FEWEST = 50  # items of a list
-LONGEST = 60  # characters of 19 in 20 items of a list with one item a line
-MOST_WORDS = 4  # in half of its items
-DISTINCT = 0.02  # of its items at least; a list may repeat itself
-#: Lines that separate items: signs only, or a mark such as <|endoftext|>.
+FEWEST = 50  # fewest items of a list
+LONGEST = 60  # most characters of an item, if every line is one; 1 in 20 may be longer
+MOST_WORDS = 4  # most words of such an item; half of the items may have more
+DISTINCT = 0.02  # smallest share of distinct items; a list may repeat itself
+#: A line that separates items: only signs, or a mark such as <|endoftext|>.
 SEPARATOR = re.compile(r"[%~*=+.@&$|-]{1,20}|<\|\w+\|>|(\* ?){3,}")
 
 
 class BadByteError(Exception):
-    """Bytes are no text from this one on."""
+    """From a byte on, a file is no text. byte: its place. what: the end of a sentence about it."""
 
     def __init__(self, byte: int, what: str) -> None:
         super().__init__(f"byte {byte:,} {what}")
@@ -107,20 +107,20 @@ class BadByteError(Exception):
 
 
 def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[str, bytes]]:
-    """For each chunk of bytes, the characters that it completes, and their UTF-8; CR LF and CR
-    become LF. at: the place of the first byte in its file. Raises BadByteError.
+    """Yields, for every chunk of bytes, the characters that it completes, and their UTF-8. CR LF
+    and CR become LF. at: the place of the first byte in its file. Raises BadByteError.
     """
     characters = codecs.getincrementaldecoder(codec)()
     lines = io.IncrementalNewlineDecoder(characters, translate=True)
     for chunk in chain(chunks, (b"",)):
-        held, ends = lines.getstate()  # bytes of a character; not 0: after CR, LF may follow
+        held, ends = lines.getstate()  # bytes of an incomplete character; 0 unless CR was last
         try:
-            if codec == UTF_8 and not ends and b"\r" not in chunk:  # the same, but faster
+            if codec == UTF_8 and not ends and b"\r" not in chunk:  # faster, same result
                 text = characters.decode(chunk, final=not chunk)
                 encoded = (held + chunk).removesuffix(characters.getstate()[0])
             else:
                 text = lines.decode(chunk, final=not chunk)
-                encoded = text.encode()  # fails for lone surrogates, which some codecs know
+                encoded = text.encode()  # fails for a lone surrogate, which some codecs accept
         except UnicodeError as error:
             place = at - len(held) + error.start if isinstance(error, UnicodeDecodeError) else at
             raise BadByteError(place, f"is not {codec.upper()}") from None
@@ -135,8 +135,8 @@ def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[s
 
 
 def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
-    """The codec of a text, `encoding` if it has no byte order mark and is not UTF-8; and the bytes
-    of that mark.
+    """Returns the codec of a text and the length of its byte order mark. The codec is `encoding` if
+    the text has no such mark and is not UTF-8.
     """
     chunks, named = iter(chunks), codecs.lookup(encoding).name
     head = next(chunks, b"")
@@ -153,17 +153,17 @@ def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
 
 
 def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
-    """A text and its codec. Raises TextError."""
+    """Decodes a file; returns its text and its codec. Raises TextError."""
     codec, start = choose_codec([data], encoding)
     try:
         return "".join(text for text, _ in decode([data[start:]], codec, start)), codec
     except BadByteError as error:
-        raise refusal(name, error, data) from None
+        raise not_a_text(name, error, data) from None
 
 
 def check_start(head: bytes, name: str, encoding: str) -> None:
-    """Raises TextError if a file that begins with these bytes is no text. What is not UTF-8 can
-    only be judged as a whole.
+    """Raises TextError if a file with this start is no text. A text in another encoding than UTF-8
+    is not checked, because only its whole can be judged.
     """
     refuse_document(head, name)
     codec, start = choose_codec([head], UTF_8)
@@ -171,12 +171,12 @@ def check_start(head: bytes, name: str, encoding: str) -> None:
         try:
             next(decode([head[start:]], codec, start))
         except BadByteError as error:
-            raise refusal(name, error, head) from None
+            raise not_a_text(name, error, head) from None
 
 
 def refuse_document(head: bytes, name: str) -> None:
-    """Raises TextError, which says what to do, if the first bytes (of a zip archive, the last, too)
-    are those of a document.
+    """Raises TextError, which says what to do, if a file is a document. head: its first bytes and,
+    of a zip archive, also its last bytes.
     """
     is_zip = head.startswith(ZIP)
     for mark, (what, command) in (ARCHIVES if is_zip else DOCUMENTS).items():
@@ -187,17 +187,15 @@ def refuse_document(head: bytes, name: str) -> None:
             raise TextError(f"{name} is {what}, not plain text{advice}")
 
 
-def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
-    """The error for a text, with a line of it in its likeliest encodings. data: the bytes where the
-    error is, and more.
-    """
+def not_a_text(name: str, error: BadByteError, data: bytes) -> TextError:
+    """Makes an error with a line in the likeliest encodings. data: bytes around the error."""
     lines = data.splitlines(keepends=True)
     foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]
     sample = (data if b"\0" in data else b"".join(foreign))[:SAMPLE]
     decoded = sample.decode(UTF_8, "replace")
     wrong = decoded.count("\ufffd")
     if b"\0" not in data and sum(sign > "\x7f" for sign in decoded) > 2 * wrong > 0:
-        return TextError(f"{name}: {error}, but what is around it is; the text is damaged there")
+        return TextError(f"{name}: {error}, but the bytes around it are; the text is damaged there")
     readings = _readings(sample)
     if not readings:
         return TextError(f"{name}: {error}; it looks like binary data, not text")
@@ -211,7 +209,7 @@ def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
 
 
 def _readings(sample: bytes) -> dict[str, str]:
-    """The sample in each of its three likeliest encodings -> the encoding, the likeliest first."""
+    """Decodes a sample in its three likeliest encodings: text -> encoding, likeliest first."""
     if sample.count(0) * 4 > len(sample):
         ranked = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
     elif sample.isascii():
@@ -220,7 +218,7 @@ def _readings(sample: bytes) -> dict[str, str]:
         from charset_normalizer import from_bytes
 
         ranked = [match.encoding for match in from_bytes(sample)]
-        ranked += USUAL  # it leaves out some that are right
+        ranked += USUAL  # charset_normalizer may leave out the right one
     usual = {_decoded(sample, codec): codec for codec in reversed(USUAL)}
     readings: dict[str, str] = {}
     for codec in ranked:
@@ -232,8 +230,8 @@ def _readings(sample: bytes) -> dict[str, str]:
 
 
 def _is_strange(text: str) -> bool:
-    """Whether many characters that are not ASCII stand where they do in no word: signs between
-    letters, capitals after small letters, letters of another script after Latin ones.
+    """Whether many of the characters beyond ASCII stand at odd places: signs between letters,
+    capitals after small letters, letters of another script after Latin ones.
     """
     foreign = sum(sign > "\x7f" for sign in text)
     strange = len(BETWEEN_LETTERS.findall(text))
@@ -245,7 +243,7 @@ def _is_strange(text: str) -> bool:
 
 
 def _decoded(sample: bytes, codec: str) -> str:
-    """The sample in this codec; "" if it is not a text."""
+    """Decodes a sample; returns "" if the result is no text."""
     with suppress(UnicodeError):
         text = codecs.getincrementaldecoder(codec)().decode(sample)
         return "" if CONTROL.search(text) else text
@@ -253,7 +251,7 @@ def _decoded(sample: bytes, codec: str) -> str:
 
 
 def _excerpt(line: str) -> str:
-    """A line, cut around its first character that is not ASCII."""
+    """Cuts a line around its first character that is not ASCII."""
     at = next((place for place, sign in enumerate(line) if sign > "\x7f"), 0)
     start = max(0, min(at - QUOTED // 2, len(line) - QUOTED))
     end = start + QUOTED
@@ -263,7 +261,7 @@ def _excerpt(line: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """The form of a table. delimiter: "" for JSON lines."""
+    """The columns and the form of a table. delimiter: "" for JSON lines."""
 
     columns: tuple[str, ...]
     delimiter: str = ""
@@ -273,8 +271,8 @@ class Table:
         return {"": "JSON lines", "\t": "TSV"}.get(self.delimiter, "CSV")
 
 
-def table_of(head: str) -> Table | None:
-    """The table that begins with these characters, as far as they show; None for another text."""
+def recognise_table(head: str) -> Table | None:
+    """Recognises a table by the first characters of a text; None for another text."""
     whole = head if len(head) < SHOWN else head[: head.rfind("\n") + 1]
     lines = [line for line in whole.split("\n") if line.strip()]
     with suppress(ValueError, RecursionError):
@@ -292,10 +290,10 @@ def table_of(head: str) -> Table | None:
     return None
 
 
-def note_of(head: str) -> str:
-    """What a model would learn from a text with this head, and what helps; "" if it is plain."""
+def note_on_kind(head: str) -> str:
+    """Says what a model would learn from a text of this kind, and what helps; "" for plain text."""
     head = head[:SHOWN]
-    if table := table_of(head):
+    if table := recognise_table(head):
         learned = "all columns" if table.delimiter else "names, braces, quotes and \\u2014"
         names = first_few(table.columns, MOST_COLUMNS, ", ")
         would = f"{table.kind}: {learned} would be learned"
@@ -307,7 +305,7 @@ def note_of(head: str) -> str:
 
 
 def read_column(lines: Iterable[str], table: Table | None, column: str, name: str) -> Iterator[str]:
-    """The items of one column that are not empty. lines: with their ends. Raises TextError."""
+    """Yields the items of a column, except empty ones. Raises TextError."""
     if table is None:
         raise TextError(f"{name} has no columns: `column` reads CSV, TSV and JSON lines")
     if column not in table.columns:
@@ -321,7 +319,7 @@ def read_column(lines: Iterable[str], table: Table | None, column: str, name: st
 
 
 def _csv_items(lines: Iterable[str], table: Table, column: str, name: str) -> Iterator[str]:
-    csv.field_size_limit(LONGEST_FIELD)  # of the process: no argument sets it for one reader
+    csv.field_size_limit(LONGEST_FIELD)  # for the whole process; a reader has no such argument
     reader = csv.reader(lines, delimiter=table.delimiter, strict=True)
     place = table.columns.index(column)
     try:
@@ -348,9 +346,9 @@ def _json_items(lines: Iterable[str], _: Table, column: str, name: str) -> Itera
             yield item or ""
 
 
-def separator_of(text: str) -> str:
-    """What separates a list's items, by its first lines: a line break or a line such as "%"; "" for
-    another text. The last line is ignored, as it may be cut.
+def find_separator(text: str) -> str:
+    """Finds the separator of a list's items by its first lines: a line break, or a line such as
+    "%". Returns "" for another text. Ignores the last line, which may be cut.
     """
     lines = text.split("\n")[:-1]
     count = len(lines)

@@ -1,9 +1,9 @@
-"""Finds the texts of a corpus by their names: files, folders, a pipe, a known text, the default.
-Joins them: decodes them in chunks, counts and hashes them. Does not use ids.
+"""Finds the texts of a corpus by their names (files, folders, a pipe, a known text, the default),
+joins them, and reads them in chunks of characters. Knows no ids.
 
-A text's digest is the BLAKE3 hash, in hexadecimal, of what is trained on, in UTF-8 with LF
-(O'Connor, Aumasson, Neves and Wilcox-O'Hearn, 2020): one text has one digest, however its file is
-encoded. For a file in UTF-8 with LF and without a byte order mark, `b3sum` prints the same.
+The digest of a text is the hexadecimal BLAKE3 hash of its characters in UTF-8 with LF (O'Connor,
+Aumasson, Neves and Wilcox-O'Hearn, 2020), so it does not depend on the encoding of the file. For a
+file in UTF-8 with LF and without a byte order mark, `b3sum` prints the same digest.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from gpt.corpus.formats import (
     check_start,
     choose_codec,
     decode,
+    not_a_text,
     read_column,
-    refusal,
+    recognise_table,
     refuse_document,
-    table_of,
 )
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
@@ -52,19 +52,19 @@ from gpt.words import first_few, pluralize, printable
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
-MOST_NAMED = 3  # files of a folder that a note names as not read
+MOST_NAMED = 3  # most files that a note names
 
-#: The known text "repeats": words of random letters that are repeated. To predict them, a model
-#: must find the letter that followed the same letter before, so it learns a previous-character head
-#: and an induction head (Olsson et al. 2022) within a minute. Words differ in length; otherwise a
-#: head that looks back a fixed distance would suffice. Half of the lines have no spaces; with a
-#: space before every word, models learn to count from it instead (benchmarks/LOG.md).
+#: The known text "repeats" repeats words of random letters. To predict them, a model must find the
+#: letter that followed the same letter before, so within a minute it learns a previous-character
+#: head and an induction head (Olsson et al. 2022). Words of one length would not need these: a head
+#: that looks back a fixed distance would suffice. Half of the lines have no spaces, because with a
+#: space before every word models learn to count letters from the space (benchmarks/LOG.md).
 REPEATS_SEED = 1
 LINES = 10_000
 LENGTHS = range(3, 17)  # letters in a word
-TIMES = 4  # occurrences of the word in its line
-#: Training options for "repeats" that override the default preset. Every option that the heads
-#: depend on is here, so that new defaults cannot change the result (benchmarks/repeats.py).
+TIMES = 4  # occurrences of a word in its line
+#: Training options for "repeats", which override the default preset. They include all options that
+#: the heads depend on, so new defaults cannot change the result (benchmarks/repeats.py).
 RECIPE: dict[str, Any] = {
     "n_layer": 2,
     "n_head": 4,
@@ -85,15 +85,15 @@ RECIPE: dict[str, Any] = {
 }
 
 CODE_POINTS = 0x110000  # of Unicode
-CHUNK = 2**18  # bytes read at a time; arrays of this length fit in a processor's cache
+CHUNK = 2**18  # bytes to read at a time; arrays of this length fit in a processor's cache
 
-#: A chunk: the number of its source, its UTF-8 bytes, and its (characters,) code points.
+#: A piece of a text: the number of its source, its UTF-8, and its (characters,) code points.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
 Progress = Callable[[float], object]  # called with the share that is done
 
 
-def repeats() -> bytes:
-    """The text "repeats", from raw draws of Philox, which every release of numpy gives alike."""
+def make_repeats() -> bytes:
+    """Makes the text "repeats" from raw draws of Philox, which are the same in every numpy."""
     alphabet = string.ascii_lowercase
     draws = np.random.Philox(key=REPEATS_SEED).random_raw(LINES * (max(LENGTHS) + 2))
     draws = draws.reshape(LINES, -1)
@@ -106,7 +106,7 @@ def repeats() -> bytes:
 
 
 def python_reference() -> bytes:
-    """The Python language reference, which is part of every CPython."""
+    """Returns the Python language reference, which is part of every CPython."""
     from pydoc_data import topics
 
     text = "\n\n".join(topics.topics[name].strip("\n") for name in sorted(topics.topics)) + "\n"
@@ -120,31 +120,31 @@ class Download:
 
 
 LARGEST_DOWNLOAD = 2**24  # bytes
-#: Known names, and where their texts come from.
+#: Known name -> where its text comes from.
 KNOWN: dict[str, Download | Callable[[], bytes]] = {
     EMBEDDED: python_reference,
     "shakespeare": Download(
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
-    "repeats": repeats,
+    "repeats": make_repeats,
 }
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, and its name for the user. note: a note for the user on the file's folder."""
+    """A file to read. name, note: for the user; the note is about the file or its folder."""
 
     path: Path
     name: str
-    spooled: BinaryIO | None = None  # a copy of a pipe in a file that the system deletes
+    spooled: BinaryIO | None = None  # a copy of a pipe, in a file without a name
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of a corpus by their names: files, folders, known names, "-" for `pipe`; without
-    names, the Python language reference. pipe_stem: `stem` of the pipe.
+    """Names of the texts of a corpus: files, folders, known names, or "-" for `pipe`. Without
+    names, the corpus is the Python language reference. pipe_stem: the `stem` of a pipe.
     """
 
     names: Sequence[str] = ()
@@ -153,27 +153,24 @@ class Texts:
 
     @property
     def stem(self) -> str:
-        """How the names of runs on these texts begin."""
+        """How the names of runs on these texts start."""
         if not self.names:
             return EMBEDDED
         return self.pipe_stem if self.names[0] == "-" else Path(self.names[0]).resolve().stem
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The training options of the known text "repeats"; none for others, or a file of that
-        name.
-        """
+        """The training options of the known text "repeats"; none for another text."""
         return RECIPE if [*self.names] == ["repeats"] and not os.path.exists("repeats") else {}
 
     def sources(self, data: Path, encoding: str = UTF_8) -> list[Source]:
-        """The files to read, in the order of their names; those of a folder sorted by path. Known
-        texts and pipes become files in `data`. Raises TextError, StorageError.
+        """Finds the files to read, in the order of the names; the files of a folder are sorted.
+        Known texts and pipes become files in `data`. Raises TextError, StorageError.
         """
         names = self.names or (EMBEDDED,)
         return [source for name in names for source in self._named(name, data, encoding)]
 
     def _named(self, name: str, data: Path, encoding: str) -> list[Source]:
-        """The files with one name."""
         if name == "-":
             return [_piped(self.pipe, name, data, encoding)]
         try:
@@ -191,13 +188,13 @@ class Texts:
 
 
 def _advice_on_absent(name: str) -> str:
-    """Why there is no file with this name, and what to type."""
+    """Explains why no file has this name, and says what to type."""
     if re.match("https?://", name):
         return f"it is an address; download it first: curl -L {shlex.quote(name)} | gptx train -"
     if re.search(r"[*?\[]", name):
         folder = shlex.quote(str(Path(name).parent))
         return (
-            "no such file, and the shell has not put names in its place; to train on all texts of "
+            "no such file, and the shell has found no names that match; to train on all texts of "
             f"the folder: gptx train {folder}"
         )
     return f"no such file or folder (known names: {', '.join(KNOWN)})"
@@ -209,7 +206,7 @@ def _unreadable(name: str, why: str) -> TextError:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[BinaryIO]:
-    """A source, opened to read bytes. Raises TextError."""
+    """Opens a source to read its bytes. Raises TextError."""
     try:
         if source.spooled:
             source.spooled.seek(0)
@@ -222,7 +219,7 @@ def open_source(source: Source) -> Iterator[BinaryIO]:
 
 
 def _folder(folder: Path) -> list[Source]:
-    """The texts of a folder that are not hidden. Raises TextError."""
+    """Finds the texts in a folder and its folders, except hidden ones. Raises TextError."""
 
     def stop(error: OSError) -> None:
         raise _unreadable(str(error.filename), error.strerror or str(error))
@@ -232,9 +229,9 @@ def _folder(folder: Path) -> list[Source]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(root, name) for name in names if not name.startswith(".")):
             (paths if path.suffix.lower() in TEXT_SUFFIXES else others).append(path)
-    # Reading a pipe or a device in a folder could wait for ever.
+    # To read a pipe or a device in a folder could take for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
-    known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
+    patterns = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
     tables = sorted(path for path in others if path.suffix.lower() in TABLE_SUFFIXES)
     advice = ""
     if tables:
@@ -242,19 +239,19 @@ def _folder(folder: Path) -> list[Source]:
         advice = f"; to read one column of them: gptx train {place} --column NAME"
     if not paths:
         raise TextError(
-            f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
+            f"cannot read corpus {folder}: no text in this folder (looked for {patterns}){advice}"
         )
     sources = [Source(path, printable(path)) for path in paths]
     if others:
         names = sorted(printable(path.relative_to(folder)) for path in others)
-        unread = f"{pluralize(len(others), 'file')} not read, not {known}"
+        unread = f"{pluralize(len(others), 'file')} not read, not {patterns}"
         note = f"{printable(folder)}: {unread}: {first_few(names, MOST_NAMED, ', ')}{advice}"
         sources[0] = replace(sources[0], note=note)
     return sources
 
 
 def read_head(file: BinaryIO) -> bytes:
-    """The first bytes of a file, and the end of a zip archive, for `refuse_document`."""
+    """Reads the bytes for `refuse_document`: the head of a file and, of a zip archive, its end."""
     head = file.read(HEAD)
     if head.startswith(ZIP):
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
@@ -263,7 +260,7 @@ def read_head(file: BinaryIO) -> bytes:
 
 
 def _piped(pipe: BinaryIO, name: str, data: Path, encoding: str) -> Source:
-    """A copy of a pipe; its start is checked first, as the rest may never end."""
+    """Copies a pipe into a file. Checks its start first, because a pipe may never end."""
 
     def parts() -> Iterator[bytes]:
         head = pipe.read(CHUNK)
@@ -275,7 +272,7 @@ def _piped(pipe: BinaryIO, name: str, data: Path, encoding: str) -> Source:
 
 
 def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
-    """A file with these bytes in `data`, which the system deletes when it is closed."""
+    """Writes bytes into a file in `data`, which the system deletes when it is closed."""
     with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
@@ -288,8 +285,8 @@ def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
     return copy
 
 
-def same_files(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
-    """Pairs of names of files with the same content. Raises TextError."""
+def find_same_files(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
+    """Yields the names of a file and of an earlier one with the same content. Raises TextError."""
     first_with = dict[bytes, Source]()
     for source in sources if len(sources) > 1 else ():
         with open_source(source) as file:
@@ -300,39 +297,39 @@ def same_files(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
-    """Deletes the copies of pipes; call it after the text is encoded."""
+    """Deletes the copies of pipes, after their text is encoded."""
     for source in sources:
         if source.spooled:
             source.spooled.close()
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text as a file in `data`, generated anew, or downloaded unless the file has it."""
-    known, path, there = KNOWN[name], data / f"{name}.txt", b""
+    """Makes the file of a known text in `data`: generates its text, or downloads it if needed."""
+    origin, path, old = KNOWN[name], data / f"{name}.txt", b""
     with suppress(CheckpointError):
-        there = files.read(path)
+        old = files.read(path)
     with files.storage_errors(f"write {path}"):
         data.mkdir(parents=True, exist_ok=True)
-        text = _fetched(name, known, there) if isinstance(known, Download) else known()
-        if text != there:
+        text = _fetched(name, origin, old) if isinstance(origin, Download) else origin()
+        if text != old:
             files.replace(path, text)
     return Source(path, name)
 
 
-def _fetched(name: str, known: Download, there: bytes) -> bytes:
-    """A known text from the network, unless `there` has it already. Raises TextError."""
-    if hashlib.sha256(there).hexdigest() == known.sha256:
-        return there
+def _fetched(name: str, origin: Download, old: bytes) -> bytes:
+    """Downloads a known text, unless `old` is this text already. Raises TextError."""
+    if hashlib.sha256(old).hexdigest() == origin.sha256:
+        return old
     import urllib.request
 
     try:
-        with urllib.request.urlopen(known.url, timeout=60) as answer:
+        with urllib.request.urlopen(origin.url, timeout=60) as answer:
             text: bytes = answer.read(LARGEST_DOWNLOAD)
-        if hashlib.sha256(text).hexdigest() != known.sha256:
-            raise OSError("what came is another text")
+        if hashlib.sha256(text).hexdigest() != origin.sha256:
+            raise OSError("the address has another text")
     except (OSError, HTTPException) as error:  # URLError is an OSError
         raise TextError(
-            f"cannot fetch {name!r} ({error}). Offline? Download {known.url} elsewhere and pass "
+            f"cannot fetch {name!r} ({error}). Offline? Download {origin.url} elsewhere and pass "
             "the file, or run: gptx train (the embedded corpus needs no network)"
         ) from error
     return text
@@ -344,8 +341,8 @@ def no_progress(_: float) -> None:
 
 @dataclass(frozen=True)
 class JoinedText:
-    """The texts of these sources. separator: stands between two, unless the first ends with it.
-    encoding: of the texts that are not UTF-8 and have no byte order mark.
+    """The texts of several sources as one text. separator: stands between two texts, unless the
+    first ends with it. encoding: of texts that are not UTF-8 and have no byte order mark.
     """
 
     sources: Sequence[Source]
@@ -354,7 +351,7 @@ class JoinedText:
 
     @cached_property
     def forms(self) -> list[tuple[str, int, int]]:
-        """Each text's codec, and the bytes of its byte order mark and of its file."""
+        """For every source: its codec, the length of its byte order mark, and its bytes in all."""
         forms = []
         for source in self.sources:
             with open_source(source) as file:
@@ -370,11 +367,9 @@ class JoinedText:
         return next((encoded.decode() for _, encoded, _ in self.chunks()), "")
 
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
-        """The text in chunks of whole characters; a separator belongs to the text before it. Raises
-        TextError.
-        """
+        """Yields chunks. A separator belongs to the source before it. Raises TextError."""
         separator, before, end = unix_lines(self.separator), -1, ""
-        kept = max(1, len(separator))  # characters of a text's end
+        longest = max(1, len(separator))  # characters at a text's end, to find the separator
         done, total = 0, max(1, sum(size for _, _, size in self.forms))
         for number, (codec, start, size) in enumerate(self.forms):
             source = self.sources[number]
@@ -389,11 +384,11 @@ class JoinedText:
                         if text:
                             points = np.frombuffer(encoded, np.uint8)
                             yield number, encoded, points if text.isascii() else code_points(text)
-                            end = (end + text[-kept:])[-kept:]
+                            end = (end + text[-longest:])[-longest:]
                         progress(min(1.0, (done + file.tell()) / total))
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)
-                    raise refusal(source.name, error, file.read(2 * CHUNK)) from None
+                    raise not_a_text(source.name, error, file.read(2 * CHUNK)) from None
             done += size
 
 
@@ -404,9 +399,9 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
 class TextMeasures(NamedTuple):
     """The result of the first reading of a text.
 
-    starts (sources + 1,): the position of each source's first character,
-    then the number of characters. counts (2, CODE_POINTS): how often each character occurs in the
-    training sources, and in the validation sources.
+    starts (sources + 1,): the position of the first character of each source, then the number of
+    characters. counts (2, CODE_POINTS): how often each character occurs in the training sources,
+    and in the validation sources.
     """
 
     digest: str
@@ -417,7 +412,7 @@ class TextMeasures(NamedTuple):
 def measure_text(
     text: JoinedText, training: int = 1, progress: Progress = no_progress
 ) -> TextMeasures:
-    """Measures the text; the first `training` sources are for training. Raises TextError."""
+    """Reads and measures a text. training: the number of training sources. Raises TextError."""
     digest, lengths = blake3(), [0] * len(text.sources)
     counts = np.zeros((2, CODE_POINTS), np.int64)  # only pages that are written take memory
     for number, data, points in text.chunks(progress):
@@ -429,9 +424,9 @@ def measure_text(
 
 
 def column_source(source: Source, column: str, config: TrainConfig, data: Path) -> Source:
-    """A file with the items of one column of a table. Raises TextError, StorageError."""
+    """Writes the items of one column of a table into a file. Raises TextError, StorageError."""
     text = JoinedText([source], encoding=config.encoding)
-    items = read_column(_lines(text), table_of(text.head), column, source.name)
+    items = read_column(_lines(text), recognise_table(text.head), column, source.name)
     separator, contain_it = config.text_separator, False
 
     def parts() -> Iterator[bytes]:
@@ -441,12 +436,12 @@ def column_source(source: Source, column: str, config: TrainConfig, data: Path) 
             yield f"{separator if number else ''}{item}".encode()
 
     copy = _temporary(parts(), data)
-    note = f"{source.name}: some items contain the separator; give one that none has: `separator`"
+    note = f"{source.name}: some items contain the separator; choose another: `separator`"
     return Source(source.path, source.name, copy, note if contain_it else source.note)
 
 
 def _lines(text: JoinedText) -> Iterator[str]:
-    """The lines of a text with their ends."""
+    """Yields the lines of a text with their line breaks."""
     rest = ""
     for _, encoded, _ in text.chunks():
         *lines, rest = (rest + encoded.decode()).split("\n")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import Shaping, WhyConfig
+from gpt.config import FilterOptions, WhyConfig
 from gpt.config.fields import flag_of, require
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
@@ -67,7 +67,7 @@ class NextCharacter(Arrays, Result):
     characters: str
     text: str = ""
     experts: ExpertPredictions | None = None
-    config: Shaping = field(default_factory=Shaping)
+    config: FilterOptions = field(default_factory=FilterOptions)
 
     @property
     def changed(self) -> bool:
@@ -165,7 +165,7 @@ def predict_next(
     reader: Reader,
     vocabulary: Vocabulary,
     text: str,
-    config: Shaping,
+    config: FilterOptions,
     mixture: Mixture | None = None,
 ) -> NextCharacter:
     """Predicts the character after a text, of which the model reads the same window as `sample`.
@@ -190,7 +190,7 @@ def predict_next(
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     return NextCharacter(
-        expected=probabilities(logits, Shaping(temperature=1.0))[0],
+        expected=probabilities(logits, FilterOptions(temperature=1.0))[0],
         filtered=filtered,
         removed=removed,
         characters=vocabulary.characters,
@@ -346,7 +346,7 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
     ids = ids[-reader.config.block_size :] if config.truncate else ids
     require_fits_context(reader.config, len(ids))
     logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
-    expected = probabilities(logits, Shaping(temperature=1.0))[0]
+    expected = probabilities(logits, FilterOptions(temperature=1.0))[0]
     tokens = _characters_of(vocabulary, config, int(expected.argmax()))
     exact = reader.in_float64()
     layers = exact.stages(ids)

@@ -16,15 +16,15 @@ from msgspec import Meta
 from gpt.config import (
     AttnConfig,
     EvalConfig,
+    FilterOptions,
     HeadsConfig,
     SampleConfig,
-    Shaping,
     Stage,
     TrainConfig,
     Unknown,
     WhyConfig,
 )
-from gpt.config.fields import Options, takes
+from gpt.config.fields import Options, keywords_from
 from gpt.config.model import OnUnknown, seed_of
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
@@ -78,7 +78,7 @@ class AttnCall(AttnConfig, _TextCall):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextCall(Shaping, _TextCall):
+class NextCall(FilterOptions, _TextCall):
     """The arguments of TrainedGPT.next."""
 
 
@@ -234,7 +234,7 @@ class TrainedGPT:
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
         return Decoders(first)
 
-    @takes(SampleCall)
+    @keywords_from(SampleCall)
     def sample(self, call: SampleCall) -> Any:
         """Continues the prompt and returns the whole text; for n > 1, a list of n texts. For a list
         of prompts, returns a list with one such result per prompt.
@@ -303,7 +303,7 @@ class TrainedGPT:
             self._passages[data, most] = Passages(train[:MOST], most + 1)
         return self._passages[data, most]
 
-    @takes(AttnCall)
+    @keywords_from(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
         """Computes every stage of every head for a text; without a text, for an example. Raises
         TextError for an empty or too long text and for unknown characters.
@@ -316,7 +316,7 @@ class TrainedGPT:
             self.reader, text, self.vocabulary.encode(text), checks, model=self
         )
 
-    @takes(NextCall)
+    @keywords_from(NextCall)
     def next(self, call: NextCall) -> NextCharacter:
         """Computes the distribution of the next character, before and after temperature and
         filters. Raises TextError, ConfigError.
@@ -326,7 +326,7 @@ class TrainedGPT:
         text = self.known_text(self.text_or_example(call.text), call.unknown)
         return predict_next(self.reader, self.vocabulary, text, call, self.mixture)
 
-    @takes(WhyCall)
+    @keywords_from(WhyCall)
     def why(self, call: WhyCall) -> Why:
         """Computes what the embedding, each head, each feed-forward layer and each bias add to the
         logit of the next character, exactly in float64. Raises TextError, ConfigError.
@@ -357,7 +357,7 @@ class TrainedGPT:
             log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
         return text
 
-    @takes(HeadsCall)
+    @keywords_from(HeadsCall)
     def heads(self, call: HeadsCall) -> Survey:
         """Measures every head on a text; without one, on `default_text`. name: the name of the text
         in the result. done: is called with the share of the work that is done. Raises TextError.
@@ -454,7 +454,7 @@ class TrainedGPT:
 
         return load_gpt(self.stored, "cpu").eval()
 
-    @takes(EvalCall)
+    @keywords_from(EvalCall)
     def eval(self, call: EvalCall) -> Evaluation:
         """Measures how well the model predicts a text or, without one, the validation split. name:
         the name of the text in the result. Logs a warning if the model was trained on some of the

@@ -31,19 +31,19 @@ import msgspec
 from msgspec import Meta
 
 from gpt.config import ModelConfig, ModelOptions, RunConfig, TrainConfig
-from gpt.config.fields import fields_of, only_fields, options_of, require, takes_given
+from gpt.config.fields import fields_of, only_fields, options_of, passed_keywords_from, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
     DEFAULTS,
-    Changeable,
-    Session,
+    ChangeableOptions,
+    SessionOptions,
     Tracker,
     from_toml,
     preset_values,
     to_toml,
 )
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
-from gpt.corpus.doubts import doubts
+from gpt.corpus.doubts import find_doubts
 from gpt.corpus.sources import Progress, Texts, no_progress
 from gpt.counting.baseline import start_counting
 from gpt.counting.tables import release_memory
@@ -157,7 +157,7 @@ def begin_run(
         baseline=baseline,
         parent=_parent_of(parent, corpus) if parent else None,
     )
-    reasons = doubts(corpus, plan.manifest.train)
+    reasons = find_doubts(corpus, plan.manifest.train)
     manifest = replace(plan.manifest, doubts=reasons)
     plan = replace(plan, manifest=manifest, warnings=(*plan.warnings, *reasons.sentences))
     with ExitStack() as unlocked, ExitStack() as stack:
@@ -172,7 +172,7 @@ def begin_run(
                 "init_from": printable(_path_of(parent)) if parent else None,
             }
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
-        run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
+        run = Run(Path(ranks.broadcast(0, str(folder.path) if folder else "")))
         job = Job(
             corpus,
             manifest,
@@ -280,7 +280,7 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     sample. The model shares the counts of the training, because a copy would need memory.
     """
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
-    model.mixture = trainer.mixture(trainer.kept, step)
+    model.mixture = trainer.mixture(trainer.saved_model, step)
     release_memory()  # frees the memory that the check used
     text = model.sample(length=SAMPLE_LENGTH, seed=1)
     trainer.run.append("samples", {"step": step, "text": text})
@@ -333,7 +333,7 @@ class TrainCall(TrainConfig, ModelOptions, RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeCall(Changeable, Session):
+class ResumeCall(ChangeableOptions, SessionOptions):
     """The arguments of `resume`."""
 
     run: TrainedGPT | PathLike = field(kw_only=False)
@@ -351,7 +351,7 @@ def _texts(corpus: CorpusNames) -> Texts:
     return Texts(tuple(os.fspath(name) for name in names))
 
 
-@takes_given(TrainCall, DEFAULTS)
+@passed_keywords_from(TrainCall, DEFAULTS)
 def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
@@ -379,7 +379,9 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
     return _trained(begin_run(run, options, texts), arguments)
 
 
-@takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
+@passed_keywords_from(
+    ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(ChangeableOptions), "unchanged")}
+)
 def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """Continues a run from its last step, and returns it, opened at its best step.
 
@@ -391,7 +393,8 @@ def resume(arguments: dict[str, Any]) -> TrainedGPT:
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
-    settings, options = only_fields(Session, arguments), only_fields(Changeable, arguments)
+    settings = only_fields(SessionOptions, arguments)
+    options = only_fields(ChangeableOptions, arguments)
     texts = _texts(arguments.get("corpus"))
     return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 
@@ -429,7 +432,7 @@ def train_to_end(
     """Trains to the end or until one of these signals. lines: makes the lines above the bar."""
     with stop_on_signals(trainer.stop, *signals), bar:
         for event in train_with_bar(trainer, bar):
-            for line in lines.of(event) if lines else ():
+            for line in lines.after(event) if lines else ():
                 with suppress(OSError):  # stderr is closed
                     bar.write(one_line(line), file=sys.stderr)
     assert isinstance(event, Stopped)

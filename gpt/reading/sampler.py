@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import ModelConfig, SampleConfig, Shaping
+from gpt.config import FilterOptions, ModelConfig, SampleConfig
 from gpt.config.fields import require
 from gpt.config.model import seed_of
 from gpt.counting.mixture import Mixture, counting_streams
@@ -89,7 +89,7 @@ FILTERS: dict[str, Callable[[Probabilities, Any], Kept]] = {
 ORDERLESS = frozenset({"min_p"})
 
 
-def probabilities(logits: Array, config: Shaping) -> Probabilities:
+def probabilities(logits: Array, config: FilterOptions) -> Probabilities:
     """(B, vocab_size) logits -> (B, vocab_size) probabilities after temperature and FILTERS.
     Temperature 0 gives all the probability to the likeliest character, or to the first one of
     several equally likely ones. After every filter, the kept probabilities are scaled to sum 1.
@@ -244,7 +244,7 @@ def sample_new_ids(
     places = list[tuple[Probabilities, Probabilities]]()
     while len(text) < first + config.length and tries < TRIES:
         scores = texts.send(ids).astype(np.float64)
-        chances = probabilities(scores, Shaping(temperature=1))[0]
+        chances = probabilities(scores, FilterOptions(temperature=1))[0]
         new = text[max(first, len(text) - copies.length) :]
         scores[:, copies.completed_by(new, len(chances))] = -np.inf
         went_back = False

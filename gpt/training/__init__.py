@@ -1,1 +1,1 @@
-"""How a GPT learns, in torch: corpus, optimizer, checkpoints, and a trainer that yields events."""
+"""Trains a GPT with torch: plans, optimizers, checkpoints, and a trainer that yields events."""

@@ -1,6 +1,4 @@
-"""What the user reads of a training: the plan before its first step, and how it ended. Facts are
-texts by their names; the commands print them.
-"""
+"""The texts that a user reads about a training: its plan, its lines while it runs, its result."""
 
 from __future__ import annotations
 
@@ -30,21 +28,21 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 SMALL = 200_000  # a text with fewer characters is small
-#: What to expect of a small text; losses are of one trial each (benchmarks/LOG.md).
+#: What to expect of a small text. Each loss comes from one trial (benchmarks/LOG.md).
 SMALL_TEXT = (
-    "expect words, not sentences; better: 4 × as much of the author (1.67 → 1.53), or "
-    "`init_from` a run on more text of the language (1.37 → 1.33)"
+    "expect words, not sentences; what helps: 4 × as much text by the author (loss 1.67 → 1.53), "
+    "or to start from a run on more text in the language: `init_from` (1.37 → 1.33)"
 )
-SLOWER = 1.5  # steps that take so many times as long as planned are named at once
-UNSURE = 0.05  # nats by which losses on different characters may differ by chance
-READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
+SLOWER = 1.5  # a note names steps that take this many times as long as planned
+UNSURE = 0.05  # nats; losses on different characters may differ so much by chance
+READ_FOR_PROMPT = 1_000_000  # characters; the prompt begins one of their lines
 BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
 
-Facts = dict[str, str | list[str]]
+Facts = dict[str, str | list[str]]  # name -> one or more lines
 
 
 def plan_card(plan: Plan) -> Facts:
-    """The plan in four lines: text, model, time, and the loss to reach."""
+    """Returns the plan in four lines: text, model, time, and the loss to reach."""
     manifest, model = plan.manifest, plan.manifest.model
     sources = first_few(manifest.corpus.names, 2, ", ")
     kinds = "different" if manifest.parent is None else "in the vocabulary"
@@ -66,7 +64,7 @@ def plan_card(plan: Plan) -> Facts:
 
 
 def whole_card(plan: Plan) -> Facts:
-    """All facts of the plan."""
+    """Returns all facts of the plan, for --all."""
     manifest, train, baseline = plan.manifest, plan.manifest.train, plan.baseline
     epochs = plan.steps * manifest.step_characters / plan.train_characters
     steps, peak = pluralize(f"{plan.steps:,}", "step"), train.learning_rate
@@ -88,14 +86,15 @@ def whole_card(plan: Plan) -> Facts:
         "training": training,
         "device": f"{device}, torch {environment['torch']}",
         "time": _time(plan),
-        "goal": f"below {baseline.nats:.4f} nats/char, by counting {baseline.order}-grams of "
-        f"{baseline.counted:,} characters, on {baseline.scored:,}; guessing {plan.uniform:.4f}",
+        "goal": f"below {baseline.nats:.4f} nats/char, which counting {baseline.order}-grams in "
+        f"{baseline.counted:,} characters reaches on {baseline.scored:,} others; "
+        f"guessing: {plan.uniform:.4f}",
         **_small(manifest),
     }
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
-    """The plan for programs: every option, and the counts and estimates it is based on."""
+    """Returns the plan for programs: all options, and the counts and the estimates behind it."""
     manifest = plan.manifest
     return {
         "dry_run": True,
@@ -116,8 +115,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 @dataclass
 class EventLines:
-    """What a training shows of its events, beside a bar. width: cells of a line. loss: of the last
-    evaluation.
+    """The lines that a training shows above its progress bar. width: cells of a line. loss: that of
+    the last evaluation. stops: whether a line has said that the training stops.
     """
 
     trainer: Trainer
@@ -125,13 +124,13 @@ class EventLines:
     loss: str = ""
     stops: bool = False
 
-    def of(self, event: Event) -> Iterator[str]:
-        """The lines to show after an event."""
+    def after(self, event: Event) -> Iterator[str]:
+        """Yields the lines to show after an event."""
         trainer = self.trainer
         if trainer.stop_reason and not self.stops:
             self.stops = True
-            saved = f"the steps after {trainer.saved_step or 0:,}"
-            yield f"saving, then ending; a second Ctrl-C ends at once, without {saved}"
+            lost = f"the steps after {trainer.saved_step or 0:,}"
+            yield f"saving, then ending; a second Ctrl-C ends at once and loses {lost}"
         if isinstance(event, Evaluated):
             if not self.loss:
                 if trainer.counting.note:
@@ -147,10 +146,10 @@ class EventLines:
 
 
 def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:
-    """The last lines: the loss compared with counting, the run's folder, and what to type next."""
+    """Returns the result of a training: its losses, its folder, and what to type next."""
     folder = run.path.parent
-    usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
-    where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
+    is_default = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
+    where = "" if is_default else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
     if pinned_run(folder) not in (None, run):
         where += f" --run {run.name}"
@@ -162,7 +161,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     elif reason != "finished":
         ended, time = "stopped", f"after step {manifest.step:,}, {time}"
         commands.append(resume)
-    elif ends_by_text(manifest):
+    elif ends_by_epochs(manifest):
         time += ", as more epochs would learn the text by heart"
     elif manifest.since_best > 1:
         time += f", no lower loss since step {manifest.best_step:,}"
@@ -177,21 +176,21 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     }
 
 
-def ends_by_text(manifest: Manifest) -> bool:
-    """Whether the epochs end the training, and not the time budget."""
+def ends_by_epochs(manifest: Manifest) -> bool:
+    """Whether the limit of epochs, and not the time budget, ends the training."""
     return manifest.clock is not None and manifest.step >= manifest.train.steps
 
 
 def _small(manifest: Manifest) -> Facts:
-    """What to expect from a small text, and what helps; nothing for another."""
+    """Says what to expect from a small text, and what helps; nothing for a larger text."""
     is_small = manifest.corpus.characters < SMALL and manifest.parent is None
     is_small = is_small and not manifest.train.item_separator
     return {"small": with_flags(SMALL_TEXT)} if is_small else {}
 
 
 def _losses(manifest: Manifest) -> list[str]:
-    """ "loss 1.452, better than counting (1.519)"; in a run with counting, another line about the
-    GPT alone. If one of them is not better than counting, the last line says what helps.
+    """Compares losses with counting: "loss 1.452, better than counting (1.519)". In a run with
+    counting, a second line is about the GPT alone. If a loss is not better, a line says what helps.
     """
     (nats, characters, of), baseline = manifest.shown_loss, manifest.baseline
     if nats is None or baseline is None:
@@ -209,31 +208,33 @@ def _losses(manifest: Manifest) -> list[str]:
         if alone >= goal:
             lines[1] += ", not yet better than counting"
     if (nats if alone is None else alone) >= goal:
-        longer = "" if ends_by_text(manifest) or manifest.since_best > 1 else "longer, or "
+        longer = "" if ends_by_epochs(manifest) or manifest.since_best > 1 else "longer, or "
         lines[-1] += f": train {longer}on more text"
     if characters > (read := manifest.evaluated_characters[0]):
-        lines.append(f"the losses above are of {read:,} of {of:,} validation characters")
+        lines.append(f"the losses above are from {read:,} of {of:,} validation characters")
     return lines
 
 
 def _prompt(corpus: Corpus) -> str:
-    """An option of `sample`: the most frequent first word of a line of the text, or ""."""
+    """Returns the option --prompt with the most frequent first word of lines, or ""."""
     text = corpus.vocabulary.decode(corpus.ids[:READ_FOR_PROMPT])
     beginnings = Counter(BEGINNING.findall(text)).most_common(1)
     return f" --prompt {shlex.quote(beginnings[0][0])}" if beginnings else ""
 
 
 def _time(plan: Plan) -> str:
-    """ "2 min 0 s (--minutes 15: better)"; "about" unless the time ends the training."""
+    """Returns the planned time, with "about" unless the time budget ends the training."""
     time = duration(plan.seconds_left)
     if not plan.ends_by_time:
         by_text = plan.manifest.clock is not None
-        return f"about {time}" + ("; in more, it would learn this text by heart" if by_text else "")
-    return f"{time} (--minutes 15: better)" if plan.longer else time
+        return f"about {time}" + (
+            "; in more time, it would learn this text by heart" if by_text else ""
+        )
+    return f"{time} (--minutes 15: better)" if plan.suggests_longer else time
 
 
 def _validation(plan: Plan) -> str:
-    """What validates: "the last tenth", "every 20th block", or the name of a file."""
+    """Names the validation text: "the last tenth", "every 20th block", or a file."""
     train = plan.manifest.train
     if train.validation:
         return train.validation
@@ -243,7 +244,7 @@ def _validation(plan: Plan) -> str:
 
 
 def _split(plan: Plan) -> str:
-    """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
+    """Describes both splits: their sizes, the validation text, and how much evaluations read."""
     read, of = plan.manifest.evaluated_characters
     facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate: {_validation(plan)}"
     if read < of:

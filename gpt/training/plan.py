@@ -1,9 +1,9 @@
-"""Plans a training before its first step: what is trained, on which text, how long it takes, and
-the baseline loss. For a resumed run: which options may change, and which warnings the user gets.
+"""Plans a training before its first step: the model, the text, the time, and the loss to reach. For
+a resumed run, the plan refuses options that may not change, and has warnings for the user.
 
-The presets default and best are fitted to the corpus and the time. The limits of a corpus (epochs,
-dropout, context) apply on every device; the shapes are for CPUs. Evaluations are fitted for every
-preset. The numbers come from measurements (benchmarks/LOG.md).
+gptx fits the presets default and best to the corpus and the time. The limits that a corpus sets
+(epochs, dropout, context) apply on every device, the shapes only on CPUs. Evaluations are fitted in
+every preset. All numbers here come from measurements (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 from gpt import __version__
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
-from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, Changeable, preset_values
+from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, ChangeableOptions, preset_values
 from gpt.corpus.corpus import Corpus
-from gpt.counting.baseline import PIECES, HeldOut, count_baseline
+from gpt.counting.baseline import PIECES, HeldOut
 from gpt.devices import available_cpus, available_memory, check_device, resolve_device
 from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
@@ -31,8 +31,8 @@ from gpt.training import ranks
 from gpt.training.progress import UNKNOWN, Speed
 from gpt.training.step import check_memory
 
-RATED = 500  # products that are timed
-LATER_PEAK = 0.5  # a finished run that goes on begins again at this share of `learning_rate`
+RATED = 500  # matrix products that are timed
+LATER_PEAK = 0.5  # share of `learning_rate` with which a finished run begins again
 
 
 def _shape(
@@ -41,12 +41,12 @@ def _shape(
     return dict(locals())
 
 
-#: Shapes for a CPU, from the least work a character to the most. A run takes a shape if it has the
-#: time to train it on the first number of characters, or twice on all epochs of a smaller text (a
-#: busy machine makes half of the steps), and if all epochs of its text have the second number. With
-#: less time or text, the shape before it ends with a lower loss; so more time does not make the
-#: loss worse. One shape also sets the dropout with which it was measured, unless the user has given
-#: other layers or another width.
+#: Shapes for a CPU, from the least work per character to the most. A shape needs time to train on
+#: the first number of characters; for a small text, time for twice its epochs is enough (a busy
+#: machine makes half of the steps). A shape also needs a text whose epochs have the second number
+#: of characters. With less time or text, the shape before it reaches a lower loss, so more time
+#: does not make the loss worse. One shape sets the dropout with which it was measured, unless the
+#: user has set another number of layers or another width.
 SHAPES = (
     (0, 0, _shape(1, 4, 128, 128, 8)),
     (900_000, 380_000, _shape(2, 4, 128, 128, 8)),
@@ -58,36 +58,37 @@ SHAPES = (
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
-LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes more on 20,000 characters
-#: Most logits that a CPU computes at once in a step, unless one sequence has more: 8 MB, and as
-#: much for their probabilities and for their gradient.
+LEAST_STEPS = 250  # fewest steps that a fitted batch size on a GPU leaves in MOST_EPOCHS
+#: Most logits that a CPU computes at once in a step, unless one sequence has more. They take 8 MB;
+#: their probabilities and their gradient take as much each.
 LOGITS = 2**21
 
-#: Dropout for each unit of the tendency to memorise (epochs × matrix entries / characters), and the
-#: most; below PRESSURE none, as it raises the loss there. For presets without dropout.
+#: For presets without dropout: the dropout per unit of pressure to memorise (epochs × matrix
+#: entries / characters), and the most dropout. Below PRESSURE there is none, as it would raise the
+#: loss.
 DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
-#: Weight decay × steps in an epoch, for the same presets: a constant, as the weights then average
-#: over as many epochs in each text (Wang & Aitchison 2024); and the most decay for each epoch.
+#: For the same presets: weight decay × steps in an epoch, and the most decay per epoch. The product
+#: is constant, so the weights average over as many epochs of any text (Wang & Aitchison 2024).
 DECAY, DECAY_OF_EPOCH = 250, 0.2
 
-EVALUATIONS_SHARE = 0.05  # most of the training's time that all evaluations take
-LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
-STEPS_SHARE = 0.9  # of a time budget, about; the rest is for evaluations and saves
+EVALUATIONS_SHARE = 0.05  # of the training's time: the most that all evaluations take
+LEAST_READ = 2_000  # fewest characters that an evaluation reads, if the split has them
+STEPS_SHARE = 0.9  # of a time budget, about; evaluations and saves take the rest
 
-#: What a run's time is estimated from; its own steps then correct it. The share of the cores' rate
-#: that training reaches; threads that speed up steps of these sizes; seconds that a layer takes in
-#: a step, however small it is.
+#: For the first estimate of a run's time, which the run's own steps correct: the share of the
+#: cores' rate that training reaches; most threads that make steps faster; seconds that even the
+#: smallest layer takes in a step.
 REACHED, MOST_THREADS, PER_LAYER = 0.7, 8, 2e-3
 OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}  # operations per second of training on other devices
-#: Operations of Muon in a step, for each of the blocks' weights and each of n_embd; how many times
-#: as fast a CPU with fast bfloat16 makes a step in it; seconds to mix one probability of counting
-#: with the GPT's; bytes per second that a save hashes and writes.
-ORTHOGONALISING, LOW_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
+#: For the same estimate: Muon's operations in a step, per weight of the blocks and unit of n_embd;
+#: how much faster steps in bfloat16 are on CPUs that have fast bfloat16; seconds to mix a
+#: probability of counting with one of the GPT; bytes that a save hashes and writes in a second.
+ORTHOGONALISING, BFLOAT16_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
 
 
 def _core_rate() -> float:
-    """Operations per second of one core, in small float32 matrix products. The fastest one counts,
-    so other work on the machine changes the rate by a few per cent only.
+    """Measures the operations per second of one core in small float32 matrix products. Only the
+    fastest product counts, so other work on the machine changes the rate by a few per cent.
     """
     a, b = np.random.default_rng(1).random((2, 64, 64), np.float32)
     product = np.empty_like(a)
@@ -96,28 +97,30 @@ def _core_rate() -> float:
 
 
 def try_device(device: str) -> None:
-    """Computes on a device. Raises whatever torch raises."""
+    """Computes a sum on a device. Raises what torch raises if that fails."""
     torch.ones(1, device=device).add(1).item()
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan depends on. rate: estimated operations per second of training, of all ranks
-    together. memory: free bytes; None if the system does not report it. environment: versions and
-    hardware that a bit-exact repetition needs besides the options. low: whether these CPUs compute
-    products of bfloat16 much faster.
+    """The machine on which a plan depends.
+
+    rate: estimated operations per second of a training on all ranks together. memory: free bytes;
+    None if the system does not report them. environment: versions and hardware, which must be the
+    same to repeat a run bit for bit. has_fast_bfloat16: whether the CPUs compute products faster in
+    bfloat16.
     """
 
     device: str
     rate: float
     memory: int | None
     environment: Mapping[str, str | int]
-    low: bool = False
+    has_fast_bfloat16: bool = False
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """Measures this machine; of several ranks, the slowest one sets the rate. A device must
-        compute; several ranks have chosen it before (`ranks.join`). Raises ConfigError.
+        """Measures this machine. The slowest rank sets the rate of all. Raises ConfigError if a
+        single process cannot compute on the device; `ranks.join` has checked that of several.
         """
         size = ranks.world_size()
         device = resolve_device(device) if size > 1 else check_device(device, try_device)
@@ -133,10 +136,10 @@ class Machine:
             "ranks": size,
         }
         # AMX (Intel, since 2023): fast matrix products in bfloat16
-        has_low = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
-        low = device == "cpu" and ranks.reduce(float(not has_low), "MAX") == 0
+        has_amx = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+        is_fast = device == "cpu" and ranks.reduce(float(not has_amx), "MAX") == 0
         rate = 1 / ranks.reduce(1 / (rate * size), "MAX")
-        return cls(device, rate, available_memory(), environment, low)
+        return cls(device, rate, available_memory(), environment, is_fast)
 
     @property
     def ranks(self) -> int:
@@ -146,9 +149,9 @@ class Machine:
 
 @dataclass(frozen=True)
 class Plan:
-    """The planned training. manifest: of the run's start, or of the step to resume. fixed: options
-    that the user has set. steps: in all; with a time budget, an estimate. longer: whether the time
-    is the preset's, so that the user may want more.
+    """A planned training. manifest: that of the run's start, or of the step to resume. fixed: names
+    of the options that the user has set. steps: the number in all; with a time budget, an estimate.
+    suggests_longer: whether the preset has set the time, so that the user may want more.
     """
 
     corpus: Corpus
@@ -159,10 +162,10 @@ class Plan:
     speed: Speed = UNKNOWN
     steps: int = 0
     warnings: tuple[str, ...] = ()
-    longer: bool = False
+    suggests_longer: bool = False
 
     def changed(self, **values: Any) -> Plan:
-        """With other values, except for options that the user has set."""
+        """Returns the plan with other values of options, except for those that the user has set."""
         values = {name: value for name, value in values.items() if name not in self.fixed}
         manifest = self.manifest
         model = replace(manifest.model, **only_fields(ModelConfig, values))
@@ -171,25 +174,23 @@ class Plan:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the corpus limits the steps, and decides shape and dropout."""
+        """Whether the corpus and the time decide the steps, the shape and the dropout."""
         return self.manifest.preset in FITTED_PRESETS
 
     @property
     def most_steps(self) -> int:
-        """The most steps, at least one: those of MOST_EPOCHS epochs, if the preset is fitted."""
+        """The most steps, at least one. In a fitted preset, they make MOST_EPOCHS epochs."""
         epochs = MOST_EPOCHS * self.train_characters // self.manifest.step_characters
         return max(1, epochs) if self.is_fitted else MOST_STEPS
 
     @property
     def ends_by_time(self) -> bool:
-        """Whether the time ends the training, and not the number of steps."""
+        """Whether the time budget, and not the number of steps, ends the training."""
         return self.steps < self.manifest.train.steps
 
     @property
     def seconds_left(self) -> float:
-        """The time in seconds from the current step to the last save, about; evaluations and saves
-        take what STEPS_SHARE leaves.
-        """
+        """The estimated seconds from the current step to the last save."""
         manifest, clock = self.manifest, self.manifest.clock
         if clock is not None and self.ends_by_time:
             return max(0.0, clock.end_elapsed - manifest.elapsed)
@@ -197,40 +198,40 @@ class Plan:
 
     @property
     def baseline(self) -> Baseline:
-        """The loss of counting."""
+        """The losses of counting."""
         assert self.manifest.baseline is not None
         return self.manifest.baseline
 
     @property
     def uniform(self) -> float:
-        """The loss of equal probabilities for all characters of the vocabulary."""
+        """The loss if all characters of the vocabulary are equally likely."""
         return math.log(len(self.corpus.vocabulary))
 
 
 def make_plan(
     corpus: Corpus,
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     preset_name: str,
     machine: Machine,
     minutes: float | None = None,
     *,
-    baseline: Baseline | None = None,
+    baseline: Baseline,
     parent: Parent | None = None,
 ) -> Plan:
-    """Plans a new run: the preset's values, overridden by those asked for. `minutes` fits it to a
-    time. A pure function of its arguments, so all ranks make the same plan.
+    """Plans a new run with the values of a preset, some of which the user's options replace. This
+    is a pure function, so all ranks make the same plan.
 
-    baseline: counting's loss; None: count now. parent: the model whose weights the run starts with;
-    `asked` then has all options of its layout. Raises ConfigError, TextError, OutOfMemory.
+    minutes: a time budget. baseline: the losses of counting. parent: the model whose weights the
+    run starts with; the options then include its layout. Raises ConfigError, TextError,
+    OutOfMemory.
     """
-    longer = False
-    if "steps" in asked:
+    is_default_time = minutes is None
+    if "steps" in options:
         require(minutes is None, "minutes", "cannot be combined with `steps`")
     elif minutes is None:
         minutes = MINUTES.get(preset_name)
-        longer = minutes is not None
-    values = preset_values(preset_name, machine.device, asked)
-    if minutes is not None and "eval_interval" not in asked:
+    values = preset_values(preset_name, machine.device, options)
+    if minutes is not None and "eval_interval" not in options:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
@@ -249,44 +250,45 @@ def make_plan(
         parent=parent,
     )
     # more decay would undo the parent's learning
-    fixed = frozenset(asked) | ({"weight_decay"} if parent else set())
+    fixed = frozenset(options) | ({"weight_decay"} if parent else set())
     plan = Plan(corpus, manifest, machine, len(train_ids), fixed)
     plan = fit(plan, None if minutes is None else 60 * minutes)
     plan = plan.changed(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
     if minutes is not None:
         plan = plan.changed(steps=plan.most_steps)
-        timed = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
-        plan = replace(plan, manifest=timed, longer=longer and plan.steps < timed.train.steps)
-    return _complete(plan)
+        manifest = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
+        longer = is_default_time and plan.steps < manifest.train.steps
+        plan = replace(plan, manifest=manifest, suggests_longer=longer)
+    _check_resources(plan)
+    return plan
 
 
 def resume_plan(
     checkpoint: Checkpoint,
     corpus: Corpus,
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     machine: Machine,
     minutes: float | None = None,
 ) -> Plan:
-    """The plan of a resumed run. minutes: train this much longer. Raises ConfigError for an option
-    that would change the steps made so far, and for more time if the run has read its text as often
-    as gptx plans.
+    """Plans the rest of a resumed run. minutes: a budget for the rest. Raises ConfigError for an
+    option that would change earlier steps, and for minutes if the run has made MOST_EPOCHS epochs.
     """
     stored = checkpoint.manifest
-    require(minutes is None or "steps" not in asked, "minutes", "cannot be combined with `steps`")
-    known = {**vars(stored.model), **vars(stored.train)}
-    for name, value in asked.items():
+    require(minutes is None or "steps" not in options, "minutes", "cannot be combined with `steps`")
+    of_run = {**vars(stored.model), **vars(stored.train)}
+    for name, value in options.items():
         require(
-            name in fields_of(Changeable) or known[name] == value,
+            name in fields_of(ChangeableOptions) or of_run[name] == value,
             name,
-            f"this run has {known[name]}, not {value}; leave the option out, or train a new run",
+            f"this run has {of_run[name]}, not {value}; leave the option out, or train a new run",
         )
-    train = replace(stored.train, **only_fields(Changeable, asked))
+    train = replace(stored.train, **only_fields(ChangeableOptions, options))
     require(train.steps >= stored.step, "steps", f"this run has already done {stored.step}")
-    clock = None if "steps" in asked else stored.clock
+    clock = None if "steps" in options else stored.clock
     train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
     manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, clock=clock)
     plan = Plan(corpus, manifest, machine, len(train_ids))
-    speed = estimate(plan, machine.rate)
+    speed = estimate_speed(plan, machine.rate)
     if manifest.step:
         speed = replace(speed, step=manifest.seconds / manifest.step)
     if minutes is not None:
@@ -295,20 +297,21 @@ def resume_plan(
     if manifest.clock is not None:
         left = max(0.0, manifest.clock.end_elapsed - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
-    warnings: tuple[str, ...] = ()
-    if manifest.clock is None:  # the clock repeats nothing
-        warnings = tuple(
-            f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
-            for name, value in stored.environment.items()
-            if (now := machine.environment.get(name, value)) != value
-        )
-    return _complete(replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings))
+    is_exact = manifest.clock is None  # a timed run cannot be repeated bit for bit
+    warnings = tuple(
+        f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
+        for name, value in stored.environment.items()
+        if is_exact and (now := machine.environment.get(name, value)) != value
+    )
+    plan = replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings)
+    _check_resources(plan)
+    return plan
 
 
 def _prolonged(plan: Plan, seconds: float) -> Manifest:
-    """The manifest with this many seconds more, but within the epochs that its preset allows on its
-    text. A finished run begins again at LATER_PEAK; another one goes on from the learning rate that
-    it has. Raises ConfigError if the epochs are used up.
+    """Returns the manifest with this many seconds more, within the epochs that its preset allows. A
+    finished run begins again at LATER_PEAK; an unfinished run goes on with the learning rate that
+    it has. Raises ConfigError if no epochs are left.
     """
     manifest, most = plan.manifest, plan.most_steps
     step, clock = manifest.step, manifest.clock
@@ -331,34 +334,29 @@ def _prolonged(plan: Plan, seconds: float) -> Manifest:
     return replace(manifest, train=train, clock=clock, since_best=0)
 
 
-def _complete(plan: Plan) -> Plan:
-    """The plan with its baseline, which is counted if the manifest has none. Raises OutOfMemory,
-    TextError.
-    """
-    manifest, machine = plan.manifest, plan.machine
-    model, train = manifest.model, manifest.train
+def _check_resources(plan: Plan) -> None:
+    """Raises OutOfMemory if a step needs more memory, TextError if the corpus is too short."""
+    model, train, machine = plan.manifest.model, plan.manifest.train, plan.machine
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
-    train_ids, val_ids = plan.corpus.split(train.val_fraction, model.block_size)
-    baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
-    return replace(plan, manifest=replace(manifest, baseline=baseline))
+    plan.corpus.split(train.val_fraction, model.block_size)
 
 
 def fit(plan: Plan, seconds: float | None = None) -> Plan:
-    """A new run's plan, fitted to its text, the machine and the seconds given; with its speed."""
+    """Fits the plan of a new run to its text, the machine and a time budget."""
     machine, rate = plan.machine, plan.machine.rate
-    if machine.low and plan.is_fitted:
+    if machine.has_fast_bfloat16 and plan.is_fitted:
         plan = plan.changed(precision="bfloat16")
-    if machine.low and plan.manifest.train.precision == "bfloat16":
-        rate *= LOW_GAIN
+    if machine.has_fast_bfloat16 and plan.manifest.train.precision == "bfloat16":
+        rate *= BFLOAT16_GAIN
     if plan.is_fitted:
         plan = fit_size(plan, math.inf if seconds is None else seconds * rate)
-    if machine.device == "cpu":  # a step's memory then does not grow with the vocabulary
+    if machine.device == "cpu":  # so that a step's memory does not grow with the vocabulary
         model = plan.manifest.model
         most = max(1, LOGITS // (model.block_size * model.vocab_size))
         if plan.manifest.train.batch_size > most:
             plan = plan.changed(micro_batch_size=most)
-    speed = estimate(plan, rate)
+    speed = estimate_speed(plan, rate)
     if seconds is not None:
         plan = plan.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
     if plan.is_fitted:
@@ -368,11 +366,12 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
 
 
 def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
-    """The shape or, on a GPU, the batch that suits the corpus, and a context that it allows.
+    """Fits the context to the corpus, and on a CPU the shape, on a GPU the batch size.
 
-    On a CPU, the largest of SHAPES that the corpus and `flops` operations can train well; without a
-    limit on operations, none larger than the preset's. Options that the user has set stay; width
-    and number of heads, which must divide it, are chosen together or not at all.
+    On a CPU, this takes the largest of SHAPES that the corpus and `flops` operations can train
+    well. Without a limit of operations, it takes no shape that is larger than the preset's. Options
+    that the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head
+    must divide n_embd.
     """
     model, train = plan.manifest.model, plan.manifest.train
     text = MOST_EPOCHS * plan.train_characters
@@ -386,25 +385,25 @@ def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     best = plan
     for in_time, in_text, shape in SHAPES:
         larger = plan.changed(**shape)
-        own = larger.manifest.model
-        if (own.n_layer, own.n_embd) != (shape["n_layer"], shape["n_embd"]):
+        fitted = larger.manifest.model
+        if (fitted.n_layer, fitted.n_embd) != (shape["n_layer"], shape["n_embd"]):
             larger = larger.changed(dropout=model.dropout)
-        allowed = flops < math.inf or weights(own) <= weights(model)
-        needed = min(in_time, 2 * text) * own.training_flops
+        allowed = flops < math.inf or block_weights(fitted) <= block_weights(model)
+        needed = min(in_time, 2 * text) * fitted.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
     return best.changed(block_size=min(best.manifest.model.block_size, longest))
 
 
 def fit_epochs(plan: Plan) -> Plan:
-    """Limits the steps to MOST_EPOCHS epochs; sets dropout and weight decay by the number of epochs
-    and the model's size. A preset with dropout (as for a GPU) keeps its share of dropped
-    activations and its decay.
+    """Limits the steps to MOST_EPOCHS epochs, and sets dropout and weight decay by the number of
+    epochs and the size of the model. Under pressure to memorise, a preset that sets dropout keeps
+    its dropout and its decay.
     """
     plan = plan.changed(steps=min(plan.manifest.train.steps, plan.most_steps))
     model, train, characters = plan.manifest.model, plan.manifest.train, plan.train_characters
     epochs = train.steps * plan.manifest.step_characters / characters
-    pressure = epochs * weights(model) / characters
+    pressure = epochs * block_weights(model) / characters
     if pressure >= PRESSURE and model.dropout and "dropout" not in plan.fixed:
         return plan
     dropout = 0.0
@@ -416,10 +415,11 @@ def fit_epochs(plan: Plan) -> Plan:
 
 
 def fit_evaluations(plan: Plan) -> Plan:
-    """Evaluations that together take at most EVALUATIONS_SHARE of the time of all steps.
+    """Limits what evaluations read: together they take at most EVALUATIONS_SHARE of the steps'
+    time.
 
-    The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
-    of two, so that slightly different speeds give the same number of characters.
+    The quotient of the times for an evaluated and a trained character is rounded up to a power of
+    two, so that slightly different speeds give the same number of characters.
     """
     train, in_step = plan.manifest.train, plan.manifest.step_characters
     trained = plan.speed.step / in_step
@@ -432,13 +432,13 @@ def fit_evaluations(plan: Plan) -> Plan:
     return plan.changed(eval_chars=most if most < plan.manifest.val_characters else 0)
 
 
-def estimate(plan: Plan, rate: float) -> Speed:
-    """The speed of a run that trains with `rate` operations per second."""
+def estimate_speed(plan: Plan, rate: float) -> Speed:
+    """Estimates the speed of a run that trains with `rate` operations per second."""
     manifest, count = plan.manifest, plan.machine.ranks
     model, characters = manifest.model, manifest.step_characters
     muon = 0.0
     if manifest.train.matrix_lr > 0:
-        muon = ORTHOGONALISING * model.n_embd * weights(model) / count
+        muon = ORTHOGONALISING * model.n_embd * block_weights(model) / count
     learning = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
     forward, mixed, held = learning / characters / 3, 0.0, 0  # seconds for a character
     if model.counting > 0:
@@ -452,6 +452,6 @@ def estimate(plan: Plan, rate: float) -> Speed:
     )
 
 
-def weights(model: ModelConfig) -> int:
-    """Entries of the blocks' matrices."""
+def block_weights(model: ModelConfig) -> int:
+    """Counts the entries of all matrices of the blocks."""
     return (12 if model.feed_forward else 4) * model.n_layer * model.n_embd**2

@@ -1,8 +1,9 @@
-"""What follows from the progress of a training: the learning rate and evaluations, whose records it
-writes; how long its parts take; and the events that the trainer yields. Imports no torch.
+"""The course of a training: its events, the records of its evaluations, its learning rate, and the
+time that its parts take. Imports no torch.
 
 Progress is the share of the steps or, with a time budget, of the time (Manifest.progress). Without
-a budget, all of this is a function of step and options, so that a run repeats bit for bit.
+a budget, learning rate and evaluations depend only on step and options, so a run can be repeated
+bit for bit.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from gpt.storage.run import Checkpoint, Run
 from gpt.training import ranks
 from gpt.words import missing_package
 
-NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are not measurements
-NEWEST, ENOUGH = 31, 5  # newest steps whose median is known; fewer say too little
-MOST_MEDIANS = 20  # a step counts at most this many median ones: the machine was suspended
-PAUSES_SHARE = 0.1  # most of the time so far that evaluations, samples and saves take
-END_SHARE = 0.05  # most of a time budget for reading the split at the end
-MOST_RESERVED = 0.5  # most of a time budget that is kept for the end
+NO_CURVES = frozenset({"step", "best_step"})  # keys of a record that are no measurements
+NEWEST, ENOUGH = 31, 5  # most and fewest steps whose median is the time of a step
+MOST_MEDIANS = 20  # medians; if a step takes longer, the machine was suspended
+PAUSES_SHARE = 0.1  # of the time so far: the most that evaluations, samples and saves take
+END_SHARE = 0.05  # of a time budget: the most for the last evaluation
+MOST_RESERVED = 0.5  # of a time budget: the most that is kept for the end
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """One optimizer step is done. loss: the mean of its batch, in nats per character."""
+    """An optimizer step was made. loss: the mean over its batch, in nats per character."""
 
     step: int
     loss: float
@@ -42,8 +43,8 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The validation loss of a step in nats per character; at the end, that of the best one on the
-    whole split, or on a larger part of it.
+    """A step was evaluated. val_loss: in nats per character. At the end of a training, the best
+    step is evaluated on the whole validation split, or on a larger part of it.
     """
 
     step: int
@@ -52,19 +53,19 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """The evaluation at the end begins, which may take long."""
+    """The evaluation at the end begins. It may take long."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint was written to the disk. Of several ranks, only the first yields this."""
+    """A checkpoint was written to the disk. Only the first rank yields this event."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A text that the model of the newest checkpoint has written."""
+    """The model of the newest checkpoint has written a text."""
 
     step: int
     text: str
@@ -72,8 +73,8 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Training has ended. reason: "finished", "patience", or the reason given to `stop`. spent:
-    the seconds that its parts took (Timing).
+    """The training has ended. reason: "finished", "patience", or the argument of Trainer.stop.
+    spent: name -> seconds of the parts of the training, see Timing.
     """
 
     step: int
@@ -85,17 +86,17 @@ Event = Stepped | Evaluated | Evaluating | Saved | Sampled | Stopped
 
 
 class Records:
-    """The evaluations of a run in metrics.jsonl and, if asked for, in TensorBoard's files."""
+    """Writes the evaluations of a run to metrics.jsonl and, after `track`, for TensorBoard."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._tracker: Any = None  # tensorboardX.SummaryWriter
 
     def track(self, step: int) -> None:
-        """Also writes the records after this step to the run's folder tensorboard."""
+        """Also writes all records after this step to the run's folder tensorboard."""
         from tensorboardX import SummaryWriter
 
-        # A resumed run repeats the steps after the last save; TensorBoard hides the older ones.
+        # A resumed run repeats the steps after its last save; purge_step hides their older records.
         purge = step + 1 if step else None
         self._tracker = SummaryWriter(logdir=str(self.run.path / "tensorboard"), purge_step=purge)
 
@@ -107,22 +108,22 @@ class Records:
                 self._tracker.add_scalar(name, record[name], record["step"])
 
     def close(self) -> None:
-        """Ends TensorBoard's files."""
+        """Closes TensorBoard's files."""
         if self._tracker is not None:
             self._tracker.close()
 
 
 def check_tracker(name: Tracker | None) -> None:
-    """Raises ConfigError, with the command to install it, if a tracker's package is missing."""
+    """Raises ConfigError, with a command that helps, if the package of a tracker is missing."""
     if name is not None and find_spec("tensorboardX") is None:
         raise ConfigError(f"log {name}", f"needs {missing_package('tensorboardX')}")
 
 
 def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) -> float:
-    """The rate of the step that follows `step` steps: linear warm-up, and a decay to min_lr.
+    """Returns the learning rate of the step after `step` steps: it warms up and decays to min_lr.
 
-    Without a clock, the decay begins after the warm-up. With a clock, it begins at once, and both
-    factors apply, so that the rate ends at min_lr however few steps the time allows.
+    Without a clock, the decay begins after the warm-up. With a clock, the decay begins at once and
+    overlaps the warm-up, so that the rate ends at min_lr however few steps the time allows.
     """
     start, first, peak = 0, 0.0, config.learning_rate
     if clock is not None:
@@ -142,8 +143,8 @@ def learning_rate(config: TrainConfig, step: int, clock: Clock | None = None) ->
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a step, of evaluating one character, of a save, and of fitting the gate of
-    counting, which comes with each evaluation.
+    """The seconds that parts of a training take: a step, the evaluation of one character, a save,
+    and the fit of counting's gate, which comes before every evaluation.
     """
 
     step: float = 0.0
@@ -156,12 +157,11 @@ UNKNOWN = Speed()
 
 
 class Timing:
-    """The seconds that a training takes, in this process: of the start up to the first step, of
-    counting (waiting for the counts and fitting the gate), of steps, evaluations and saves
-    (`spent`).
+    """Measures the parts of a training in this process. spent: the seconds of the start, of
+    counting, of steps, of evaluations and of saves.
 
-    speed: estimates, which measurements replace. began: the time, by the clock, at which the
-    process began. With a time budget, all ranks get the times of the first one.
+    speed: estimates, which measurements replace. began: the time on `clock` at which the process
+    began. is_shared: whether all ranks use the times of the first rank, as with a time budget.
     """
 
     def __init__(self, speed: Speed, began: float | None, is_shared: bool) -> None:
@@ -170,11 +170,11 @@ class Timing:
         self.spent: dict[str, float] = defaultdict(float)
         self._mark = self.clock() if began is None else began
         self._newest: deque[float] = deque(maxlen=NEWEST)
-        self._left_out = 0.0  # seconds of the last step
+        self._left_out = 0.0  # seconds of the last step that did not count
         self._planned, self._measured = speed.step, set[str]()
 
     def lap(self, what: str) -> float:
-        """Seconds since the last call. what: the name of what took this time."""
+        """Returns the seconds since the last call. what: the part of the training in this time."""
         now = self.clock()
         seconds, self._mark = now - self._mark, now
         if self.is_shared:
@@ -183,9 +183,9 @@ class Timing:
         return seconds
 
     def step(self) -> float:
-        """Seconds since the last call, for a step: at most MOST_MEDIANS median ones, as the machine
-        was suspended if it took longer. If the next step is as long, steps have become slower, and
-        what was left out counts after all.
+        """Returns the seconds of the step since the last call, at most MOST_MEDIANS medians. In a
+        longer step, the machine was suspended. If the next step is as long, steps have become
+        slower; then the next step also gets the seconds that did not count.
         """
         seconds, most = self.lap("steps"), math.inf
         if len(self._newest) >= ENOUGH:
@@ -199,26 +199,26 @@ class Timing:
         self._newest.append(min(seconds, most))
         return counted
 
-    def measured(self, **seconds: float) -> None:
-        """Replaces estimates, by their names in Speed."""
+    def replace_estimates(self, **seconds: float) -> None:
+        """Replaces estimates by measurements. seconds: field of Speed -> measured seconds."""
         self.speed = replace(self.speed, **seconds)
         self._measured |= seconds.keys()
 
     @property
     def slowdown(self) -> float:
-        """How many times as long as planned a step takes; 1 if it is not known yet."""
+        """The time of a step divided by the planned time; 1 until enough steps are measured."""
         if len(self._newest) < ENOUGH or not self._planned:
             return 1.0
         return median(self._newest) / self._planned
 
-    def is_due(self, before: float, now: Manifest) -> bool:
-        """Whether an evaluation follows a step. before: the progress before it."""
+    def is_evaluation_due(self, before: float, now: Manifest) -> bool:
+        """Whether an evaluation follows a step. before: the progress before the step."""
         train = now.train
         if now.progress >= 1:
             return True
         if train.eval_interval:
             return now.step % train.eval_interval == 0
-        # without 1e-9, 0.7 * 10 may be below 7
+        # rounding may bring 0.7 * 10 below 7
         earlier, passed = (int(train.evaluations * at + 1e-9) for at in (before, now.progress))
         if earlier == passed or now.clock is None:
             return earlier < passed
@@ -227,12 +227,12 @@ class Timing:
         return pauses + self._pause(now.evaluated_characters[0]) <= PAUSES_SHARE * working
 
     def affordable(self, characters: int, budget: float) -> int:
-        """How many of these characters can be read at the end, in END_SHARE of the budget."""
+        """Returns how many of the characters can be evaluated in END_SHARE of a budget."""
         seconds, share = self._expected("character") * characters, END_SHARE * budget
         return characters if seconds <= share else int(characters * share / seconds)
 
     def reserve(self, now: Manifest, budget: float) -> float:
-        """The seconds of a budget kept for the last evaluation, its save and the final reading."""
+        """Returns the seconds of a budget to keep for the last evaluations and the last save."""
         read, of = now.evaluated_characters
         at_end, seconds = self.affordable(of, budget), self._pause(read)
         if at_end > read:
@@ -244,6 +244,6 @@ class Timing:
         return self._expected("fitting") + reading + self._expected("saving")
 
     def _expected(self, what: str) -> float:
-        """Seconds, as measured; an estimate is as wrong as that of a step, if steps are slower."""
+        """Returns measured or estimated seconds. Slow steps raise an estimate."""
         seconds: float = getattr(self.speed, what)
         return seconds if what in self._measured else seconds * max(1.0, self.slowdown)

@@ -1,7 +1,7 @@
-"""The ranks: processes that torchrun starts to train one model, and how they exchange values.
+"""The ranks, which are the processes that torchrun starts to train one model, exchange values here.
 
-The first rank finds the corpus and the checkpoint and tells the others where they are: all machines
-need the same folders. A process without torchrun is the only rank, and imports no torch here.
+The first rank finds the corpus and the checkpoint and tells the others where to find them, so all
+machines need the same folders. A process without torchrun is the only rank and imports no torch.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Result = TypeVar("Result")
 
 
 def rank() -> int:
-    """The number of this process among all ranks, from torchrun's environment variables."""
+    """Returns the number of this process among all ranks, which torchrun sets."""
     return int(os.environ["RANK"]) if world_size() > 1 else 0
 
 
 def world_size() -> int:
-    """The number of all ranks."""
+    """Returns the number of ranks."""
     return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that prints and saves."""
+    """Whether this process is the first rank, which prints and saves."""
     return rank() == 0
 
 
 def join(device: str) -> str:
-    """Joins the other ranks; returns the device of all. Raises ConfigError, RankError."""
+    """Joins the other ranks and returns this rank's device. Raises ConfigError, RankError."""
     import torch.distributed
 
     device = resolve_device(device)
@@ -57,18 +57,18 @@ def join(device: str) -> str:
 
 
 def leave() -> None:
-    """Waits for the other ranks, then ends: torchrun stops all processes once one has failed."""
+    """Waits for the other ranks, because torchrun stops all of them when one fails; disconnects."""
     if world_size() > 1:
         import torch.distributed as dist
 
-        with suppress(RuntimeError):  # the others may have ended already
+        with suppress(RuntimeError):  # other ranks may have ended already
             dist.barrier()
         dist.destroy_process_group()
 
 
 @contextmanager
-def one_report() -> Iterator[None]:
-    """Only the first rank reports an error that all have; each reports errors of its machine."""
+def report_once() -> Iterator[None]:
+    """Lets only the first rank report an error of all ranks; any may report one of its machine."""
     try:
         yield
     except (OutOfMemory, StorageError) as error:
@@ -82,7 +82,7 @@ def one_report() -> Iterator[None]:
 
 @contextmanager
 def rank_errors() -> Iterator[None]:
-    """Turns the libraries' errors about a lost rank into RankError."""
+    """Turns errors of torch about a lost rank into RankError."""
     try:
         yield
     except RuntimeError as error:
@@ -97,8 +97,8 @@ def rank_errors() -> Iterator[None]:
 
 
 def rank_pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
-    """A rank's part of `rows` rows, in pieces of at most `most` (0: one piece). All ranks have the
-    same number of pieces, so a piece may be empty.
+    """Returns the rows of a rank in pieces of at most `most` rows (0: in one piece). All ranks get
+    equally many pieces, so a piece may be empty.
     """
     first, last = rank * rows // size, (rank + 1) * rows // size
     count = math.ceil(math.ceil(rows / size) / most) if most else 1
@@ -107,13 +107,13 @@ def rank_pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
 
 
 def agree_on(reason: str | None) -> str | None:
-    """The reason of the first rank that has one; else None."""
+    """Returns the reason of the first rank that has a reason, or None."""
     first = int(reduce(world_size() if reason is None else rank(), "MIN"))
-    return from_rank(first, reason) if first < world_size() else None
+    return broadcast(first, reason) if first < world_size() else None
 
 
 def reduce(value: float, operation: str) -> float:
-    """The "SUM", "MIN" or "MAX" of the ranks' values."""
+    """Returns the "SUM", "MIN" or "MAX" of the values of all ranks."""
     if world_size() == 1:
         return value
     import torch.distributed
@@ -123,8 +123,8 @@ def reduce(value: float, operation: str) -> float:
     return float(number)
 
 
-def from_rank(source: int, value: Any) -> Any:
-    """The value that one rank has. All ranks must call this. Raises RankError."""
+def broadcast(source: int, value: Any) -> Any:
+    """Returns the value of the rank `source`. All ranks must call this. Raises RankError."""
     if world_size() == 1:
         return value
     import torch.distributed
@@ -138,14 +138,15 @@ def from_rank(source: int, value: Any) -> Any:
 def share_result(
     find: Callable[[], Result], describe: Callable[[Result], Any], follow: Callable[[Any], Result]
 ) -> Result:
-    """What the first rank finds; the others find it by its description. All ranks must call this.
-    Raises what `find` raises; on other ranks RankError, or StorageError if `follow` finds nothing.
+    """Calls `find` on the first rank, and sends the result's description to the other ranks, which
+    call `follow` with it. All ranks must call this. Raises what `find` raises and, on other ranks,
+    RankError, or StorageError if `follow` fails.
     """
     if is_first():
         result = find()
-        from_rank(0, describe(result))
+        broadcast(0, describe(result))
         return result
-    message = from_rank(0, None)
+    message = broadcast(0, None)
     try:
         return follow(message)
     except GptxError as error:

@@ -1,10 +1,10 @@
-"""What torch computes in a training: optimizer steps, on one rank or on several that share each
-batch, and validation losses; and what it says if memory is short. Losses always use float32.
+"""Makes optimizer steps with torch, on one rank or on several that share every batch; computes
+validation losses, in float32; and answers a lack of memory.
 
 The optimizer is AdamW, with Muon for the matrices of the blocks. An update of AdamW has a few large
-singular values and many small ones. Muon (Jordan et al. 2024) makes all of them about equal, so
-that a matrix learns equally fast in every direction of its input. A step takes longer, but far
-fewer are needed (benchmarks/LOG.md).
+singular values and many small ones. Muon (Jordan et al. 2024) makes all of them about equal, so a
+matrix learns equally fast in every direction of its input. A step with Muon takes longer, but a
+training needs far fewer steps (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from gpt.training import ranks
 from gpt.training.progress import learning_rate
 from gpt.vocabulary import Ids
 
-IGNORED = -100  # the target of held-out text: torch's cross_entropy leaves it out
+IGNORED = -100  # the target of held-out text; torch's cross_entropy leaves this target out
 EMBEDDING_AND_OUTPUT = ("token_embedding.weight", "lm_head.weight")
-#: Factors a, b, c of the steps s ← a·s + b·s³ + c·s⁵, which bring singular values s between 0.001
-#: and 1 near 1 (Polar Express, Amsel et al. 2025).
+#: Factors a, b, c of steps s ← a·s + b·s³ + c·s⁵. The steps bring all singular values s from 0.001
+#: to 1 near 1 (Polar Express, Amsel et al. 2025).
 FACTORS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
@@ -50,21 +50,21 @@ FACTORS = (
     (3.3184196573706015, -2.488488024314874, 0.51004894012372),
     (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
 )
-MARGIN = 1.01  # the norm is multiplied by this, so that rounding brings no singular value above 1
-NUMBERS_AT_ONCE = {"cpu": 2**20}  # numbers in the widest layer; more would not fit a CPU's cache
+MARGIN = 1.01  # factor on the norm, so that rounding brings no singular value above 1
+NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; a CPU's cache holds no more
 NUMBERS_ELSEWHERE = 2**23
 
-#: Matrices of one shape: parameters whose rows together are their rows, and how many they are.
+#: Matrices of one shape: the parameters that hold their rows, and the number of matrices.
 Matrices: TypeAlias = tuple[list[Tensor], int]
-#: Windows: their starts and their length.
+#: Windows of one length: their starts and the length.
 Span: TypeAlias = tuple[npt.NDArray[np.int64], int]
 
 
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
-    Weight decay applies to matrices alone. Embedding and output may have their own learning rate.
-    state: by kind and parameter, the numbers of steps and the moments, which steps change in place.
+    Weight decay applies only to matrices. Embedding and output may have their own learning rate.
+    state: "kind.parameter" -> its number of steps or a moment. Steps change these tensors in place.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
@@ -90,7 +90,7 @@ class Optimizer:
             betas=(config.beta1, config.beta2),
             fused=next(model.parameters()).device.type in ("cpu", "cuda"),
         )
-        self.param_groups = self._adamw.param_groups  # of AdamW; "peak": the highest rate
+        self.param_groups = self._adamw.param_groups  # of AdamW; "peak": its highest learning rate
         self.state: dict[str, Tensor] = {}
         for name, parameter in model.named_parameters():
             state = {"step": torch.zeros((), device=parameter.device)}
@@ -104,21 +104,21 @@ class Optimizer:
                 self.state[f"{kind}.{name}"] = tensor.reshape(tensor.shape or (1,))
 
     def step(self, step: int, clock: Clock | None = None) -> None:
-        """Makes the next update; `step` updates came before it. clock: of a run with a budget."""
+        """Makes the update after `step` updates. clock: that of a run with a time budget."""
         config = self.config
         share = learning_rate(config, step, clock) / config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
         decay = share * (config.learning_rate * config.weight_decay)
         self._muon.step(share * config.matrix_lr, decay)
-        with torch.no_grad():  # `step` of torch's optimizers does so, too
+        with torch.no_grad():  # the wrapper around `step` does so, but imports the compiler
             inspect.unwrap(torch.optim.AdamW.step)(self._adamw)
 
 
 def _spare_the_compiler() -> None:
-    """Keeps torch's optimizers from importing torch's compiler (1.4 CPU seconds and 70 MB) at the
-    first call of this function: it is marked as excluded from compiled code. No optimizer is
-    compiled here. If a newer torch uses another mark, it imports as usual.
+    """Marks `add_param_group` of torch's optimizers as never compiled. Without this mark, its first
+    call imports torch's compiler, which costs 1.4 CPU seconds and 70 MB; gptx compiles no
+    optimizer. A torch that reads another mark imports the compiler as usual.
     """
     function = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if function is not None:
@@ -126,8 +126,8 @@ def _spare_the_compiler() -> None:
 
 
 def find_matrices(model: nn.Module) -> Iterator[Matrices]:
-    """The matrices of a model's blocks, in both forms of attention: those of all heads' queries,
-    keys and values; projections; the matrices of feed-forward layers.
+    """Yields the matrices of a model's blocks, for both forms of attention: queries, keys and
+    values of all heads, projections, and feed-forward layers.
     """
     for module in model.modules():
         if isinstance(module, FusedAttention):
@@ -144,8 +144,8 @@ def find_matrices(model: nn.Module) -> Iterator[Matrices]:
 
 
 def orthogonalise(stack: Tensor) -> Tensor:
-    """(n, r, c) matrices with r ≥ c -> an approximation of U·Vᵀ for each, where U·S·Vᵀ is its
-    singular value decomposition; a zero matrix stays zero.
+    """Approximates U·Vᵀ for each of (n, r, c) matrices with r ≥ c and the singular value
+    decomposition U·S·Vᵀ. A zero matrix stays zero.
     """
     norms = torch.linalg.vector_norm(stack, dim=(1, 2), keepdim=True)
     stack = stack / (MARGIN * norms).clamp(min=torch.finfo(stack.dtype).tiny)
@@ -157,11 +157,10 @@ def orthogonalise(stack: Tensor) -> Tensor:
 
 
 class Muon:
-    """Changes matrices by `rate` times their orthogonalised mean gradient; by more if they have
-    more rows than columns.
+    """Changes matrices by their orthogonalised mean gradient (Jordan et al. 2024).
 
     momentum: decay of the mean gradient. dtype: the type in which products are computed. state:
-    parameter -> number of its steps and its mean gradient.
+    parameter -> the number of its steps and its mean gradient.
     """
 
     def __init__(self, matrices: list[Matrices], momentum: float, dtype: torch.dtype) -> None:
@@ -175,7 +174,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float, decay: float) -> None:
-        """Makes an update. decay: the share of each matrix that is subtracted first."""
+        """Makes an update. decay: the share of every weight that is subtracted first."""
         for alike in self._alike.values():
             directions = [self._direction(parameters, count) for parameters, count in alike]
             turned = orthogonalise(torch.cat(directions).to(self.dtype)).float()
@@ -191,7 +190,7 @@ class Muon:
                     parameter.add_(part, alpha=-scale)
 
     def _direction(self, parameters: list[Tensor], count: int) -> Tensor:
-        """Updates the mean gradient -> (count, r, c), r ≥ c: the mean one step ahead (Nesterov)."""
+        """Updates the mean gradients -> (count, r, c) with r ≥ c, one step ahead (Nesterov)."""
         ahead = []
         for parameter in parameters:
             state = self.state[parameter]
@@ -205,7 +204,7 @@ class Muon:
 
 
 class Average:
-    """Exponential moving average of a model's weights (Polyak & Juditsky 1992), which removes the
+    """An exponential moving average of a model's weights (Polyak & Juditsky 1992). It removes the
     noise of small batches.
     """
 
@@ -215,8 +214,8 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: GPT, step: int) -> None:
-        """After `step` steps: average ← decay · average + (1 − decay) · weights. The decay grows
-        from 2/11 to its final value, so that the first weights soon count little.
+        """Sets average ← decay · average + (1 − decay) · weights, after `step` steps. The decay
+        grows from 2/11 to its final value, so that the first weights soon count little.
         """
         share = 1 - min(self.decay, (1 + step) / (10 + step))
         averages, weights = ([p.detach() for p in m.parameters()] for m in (self.model, model))
@@ -226,13 +225,12 @@ class Average:
 class Learner:
     """A model that learns a text.
 
-    Each rank computes its rows of a batch, one micro-batch after another, and draws its own masks
-    of dropout. Then torch's DistributedDataParallel averages the gradients (Li et al. 2020), so
-    that they are those of the whole batch.
+    Every rank computes its rows of a batch, one micro-batch after another, with its own dropout
+    masks. Then torch's DistributedDataParallel averages the gradients of all ranks (Li et al.
+    2020), which gives the gradients of the whole batch.
 
     held: text whose characters are no targets. separator (n,): the ids between two items, if
-    windows are to begin at items. Raises ConfigError if a step has fewer sequences than there are
-    ranks.
+    windows begin at items. Raises ConfigError if there are more ranks than sequences in a step.
     """
 
     def __init__(
@@ -249,28 +247,27 @@ class Learner:
                 "batch_size",
                 f"{config.batch_size} sequences are too few for {size} ranks; every rank needs one",
             )
-        if config.deterministic:  # cuBLAS reads its variable when it is first used
+        if config.deterministic:  # cuBLAS reads this variable when it is first used
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if torch.are_deterministic_algorithms_enabled() != config.deterministic:
-            torch.use_deterministic_algorithms(config.deterministic)  # this imports the compiler
+            torch.use_deterministic_algorithms(config.deterministic)  # imports the compiler
         self.model, self.text, self.config = model, text, config
         self.held, self.separator = held, separator
         self.optimizer = Optimizer(model, config)
         self._net: Any = model
         if size > 1:
             self._net = nn.parallel.DistributedDataParallel(model)
-            # DistributedDataParallel rebuilds its buckets after the first step, and they determine
-            # the order of additions, so the first step of a resumed run would differ. So that first
-            # step is made here, on zeros.
+            # DistributedDataParallel changes the order of additions after its first step, so the
+            # first step of a resumed run would differ. This first step on zeros prevents that.
             zeros = torch.zeros((1, 1), dtype=torch.int64, device=next(model.parameters()).device)
             self._net(zeros).sum().backward()
             self._net.zero_grad()
         self._compute = torch.compile(self._net) if config.compile else self._net
 
     def step(self, step: int, clock: Clock | None = None) -> tuple[float, float]:
-        """Makes the next step after `step` steps; returns its loss in nats, without held-out
-        characters, and the norm of its gradient before clipping. If loss or norm is not finite, no
-        weight changes.
+        """Makes the step after `step` steps. Returns its loss in nats, without held-out characters,
+        and the norm of its gradient before clipping. If one of them is not finite, no weight
+        changes.
         """
         model, config, held = self.model, self.config, self.held
         rank, size, block_size = ranks.rank(), ranks.world_size(), model.config.block_size
@@ -284,14 +281,14 @@ class Learner:
         pieces = ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
         for number, part in enumerate(pieces, start=1):
             empty = part.stop == part.start
-            rows = slice(0, 1) if empty else part  # every rank must compute; its row has weight 0
+            rows = slice(0, 1) if empty else part  # DDP needs a row; its share is 0
             inputs, following = windows(self.text, starts[rows], block_size)
             if held is not None:
                 places = starts[rows, None] + np.arange(1, block_size + 1)
                 following = np.where(held.contains(places), IGNORED, following)
             ids, targets = (torch.from_numpy(array).to(device) for array in (inputs, following))
             share = (part.stop - part.start) / config.batch_size
-            self._net.require_backward_grad_sync = number == len(pieces)  # DDP sends at the last
+            self._net.require_backward_grad_sync = number == len(pieces)  # sends once
             low = config.precision == "bfloat16"
             with torch.autocast(device.type, torch.bfloat16, enabled=low):
                 logits = self._compute(ids)  # (b, T, vocab_size)
@@ -306,9 +303,9 @@ class Learner:
 
 
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
-    """(b, T, vocab_size) logits and (b, T) targets -> the mean loss. With held-out text, the sum
-    over the other characters is divided by their expected number, so that a batch's loss does not
-    depend on how it is split into parts.
+    """Returns the mean loss of (b, T, vocab_size) logits for (b, T) targets. With held-out text,
+    this divides the sum over the other characters by their expected number, so that a batch's loss
+    does not depend on its division into micro-batches.
     """
     if held is None:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -320,7 +317,7 @@ def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Losses:
-    """Mean nats per character. gpt: the loss of the GPT alone, if counting predicts with it."""
+    """Mean nats per character. gpt: the loss of the GPT alone, in a model with counting."""
 
     nats: float
     gpt: float | None = None
@@ -329,10 +326,10 @@ class Losses:
 def evaluate(
     model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
-    """The losses over ids, of which the first is context only, in windows of block_size that do not
-    overlap. No dropout, float32. The ranks share the windows; all get the result.
+    """Returns the losses on all ids but the first, in windows of block_size that do not overlap, in
+    float32 and without dropout. The ranks share the windows; all of them get the result.
 
-    most: how many characters to predict, in evenly spread windows of the split; 0: all.
+    most: how many characters to predict, in evenly spread windows; 0: all.
     """
     config, gpt, together = model.config, 0.0, 0.0
     numbers = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
@@ -354,9 +351,9 @@ def evaluate(
     return Losses(alone) if mixture is None else Losses(ranks.reduce(together, "SUM") / read, alone)
 
 
-def window_starts(total: int, block: int, most: int = 0) -> list[Span]:
-    """The starts and the length of windows, each predicted from its second character on: all of a
-    split (`total` characters after the first one) or, if `most` allows fewer, evenly spread ones.
+def window_starts(total: int, block: int, most: int) -> list[Span]:
+    """Returns the windows in which a split is evaluated. total: the characters to predict, all but
+    the first. If `most` allows fewer, the windows are evenly spread.
     """
     read, whole = characters_read(total, block, most), total // block
     if read == total:
@@ -374,7 +371,7 @@ def window_starts(total: int, block: int, most: int = 0) -> list[Span]:
 def predict_span(
     model: GPT, ids: Ids, span: Span, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(b · T, vocab_size) logits of b windows without dropout, and the ids that follow."""
+    """Returns (b · T, vocab_size) logits of b windows, and (b · T,) ids to predict. No dropout."""
     starts, length = span
     rows = np.asarray(ids[starts[:, None] + np.arange(length + 1)]).astype(np.int64)
     windows = torch.from_numpy(rows).to(device)
@@ -387,7 +384,7 @@ def predict_span(
 
 @contextlib.contextmanager
 def torch_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
-    """Turns torch's errors into OutOfMemory with a remedy, and ConfigError if it cannot compile."""
+    """Turns errors of torch into OutOfMemory with a remedy, or ConfigError for `compile`."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -407,24 +404,24 @@ def torch_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; try {smaller}") from error
 
 
-def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int = 1) -> None:
-    """Raises OutOfMemory if this process's part of a step needs more memory than the free `has`
-    bytes. Linux grants more memory than it has, and then kills the process that uses it.
+def check_memory(model: ModelConfig, config: TrainConfig, free: int, ranks: int = 1) -> None:
+    """Raises OutOfMemory if a rank's share of a step needs more than the `free` bytes. Without this
+    check, Linux would grant the memory and later kill the process.
     """
     share = math.ceil(config.batch_size / ranks)
     at_once = min(config.micro_batch_size or share, share)
-    # Weights, gradients and two moments, and the ids that this rank reads; then, for each
-    # sequence, what each layer keeps for its gradient, and the logits.
+    # Fixed are weights, gradients, two moments, and the ids of the rank. A sequence needs what the
+    # layers keep for their gradients, and the logits.
     fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
     layer = (6 + 2 * model.feed_forward) * model.n_embd + 2 * model.ffn_hidden
     sequence = 4 * (model.n_layer * layer + 3 * model.vocab_size) * model.block_size
     needed = fixed + at_once * sequence
-    if needed > has:
-        fits = max(0, has - fixed) // (2 * sequence)  # half of the room: the estimate is a minimum
+    if needed > free:
+        fits = max(0, free - fixed) // (2 * sequence)  # half, because the estimate is a minimum
         remedy = "a smaller `batch_size`, `n_embd` or `n_layer`"
         if fits:
             remedy = f"`micro_batch_size={fits}`, which gives the same result"
         raise OutOfMemory(
-            f"out of memory: a step needs {needed / 2**30:,.0f} GB, {has / 2**30:,.1f} GB are "
+            f"out of memory: a step needs {needed / 2**30:,.0f} GB, {free / 2**30:,.1f} GB are "
             f"free; try {remedy}"
         )

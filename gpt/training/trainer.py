@@ -1,12 +1,12 @@
-"""The training loop: a generator of events. It prints nothing, and waits only for other ranks.
+"""The training loop, a generator of events. It prints nothing, and waits only for other ranks.
 
-Batches are a pure function of (seed, step), dropout gets a new seed at every step, and without a
-time budget the learning rate is a function of step and options. So a checkpoint needs no generator
+Batches are a pure function of seed and step, dropout gets a new seed at every step, and without a
+time budget the learning rate is a function of step and options. So a checkpoint stores no generator
 states, and neither evaluations nor saves change the weights. With a time budget, the learning rate
-follows the first rank's clock (Clock in gpt/storage/manifest.py).
+follows the clock of the first rank (Clock in gpt/storage/manifest.py).
 
-A checkpoint's bytes are exact: weights with their probe, and the optimizer's moments. gpt/storage
-writes and verifies them.
+A checkpoint has the exact weights, a probe of them, and the optimizer's moments. gpt/storage writes
+and verifies checkpoints.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ from gpt.training.step import (
 )
 from gpt.vocabulary import Ids, Vocabulary
 
-PROBE_POSITIONS = 512  # limits the time to open a model, which computes them
-PROBE_LOGITS = 2**25  # computed in float64; limits the time for a very large vocabulary
+PROBE_POSITIONS = 512  # limits the time to open a model, which computes their logits
+PROBE_LOGITS = 2**25  # limits the time to compute a probe with a very large vocabulary
 PROBE_AT_ONCE = 2**20  # logits computed together, unless a row has more; limits the memory
 PROBE_NUMBERS = 2**14  # stored logits; limits the size of a checkpoint with a large vocabulary
-#: Type of the check that numpy computes a probe's logits from these tensors (gpt/reading/probe.py).
+#: Checks that numpy computes the logits of a probe from these tensors (gpt/reading/probe.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 
@@ -74,9 +74,9 @@ Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 class Job:
     """What a trainer trains: a model on a corpus, from the manifest's step on.
 
-    speed: estimates, until the training has measured its own. experts: those of counting, if they
-    are counted already. start: the model whose weights a new run starts with. began: the time, by
-    time.perf_counter, at which the process began to prepare the training.
+    speed: estimates, until the trainer has measured the speed. experts: those of counting, if they
+    are already counted. start: the model whose weights a new run starts with. began: the time of
+    time.perf_counter at which the preparation of the training began.
     """
 
     corpus: Corpus
@@ -89,11 +89,12 @@ class Job:
 
 
 class Trainer:
-    """Trains one model on one corpus into one run.
+    """Trains a model on a corpus and saves it in a run.
 
-    Each rank has a trainer and makes the same calls; only the first one writes to the run.
-    checkpoint: where a resumed run continues. prove: checks before each save that the model will
-    open. kept: the model that is evaluated and saved. Raises ConfigError, CheckpointError.
+    Every rank has a trainer and makes the same calls; only the first rank writes to the run.
+    checkpoint: where a resumed run continues. prove: checks before every save that numpy computes
+    the same logits. saved_model: the model that is evaluated and saved; with `average`, it has the
+    average of the weights. Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -118,9 +119,8 @@ class Trainer:
             else:
                 initialise(self.model, self.config.seed)
             self.model.to(job.device)
-        has_average = self.config.average > 0
-        self.average = Average(self.model, self.config.average) if has_average else None
-        self.kept = self.average.model if self.average else self.model
+        self.average = Average(self.model, self.config.average) if self.config.average else None
+        self.saved_model = self.average.model if self.average else self.model
         separator = job.corpus.item_separator(self.config)
         self.learner = Learner(self.model, self.train, self.config, self.counting.held, separator)
         self.timing = Timing(job.speed, job.began, is_shared=job.manifest.clock is not None)
@@ -134,7 +134,7 @@ class Trainer:
         self.stop_reason: str | None = None
 
     def mixture(self, model: GPT, step: int) -> Mixture | None:
-        """Counting with the gate fitted to the model of this step; None without counting."""
+        """Returns counting with a gate fitted to the model of this step; None without counting."""
 
         def predict(starts: Any, length: int) -> Any:
             return predict_span(model, self.train, (starts, length), self.device)[0].cpu().numpy()
@@ -142,11 +142,11 @@ class Trainer:
         return self.counting.mixture(step, predict)
 
     def stop(self, reason: str) -> None:
-        """Asks all ranks to save everything and to end after the current step."""
+        """Ends the training of all ranks after the current step and a save."""
         self.stop_reason = reason
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end. Saved checkpoints stay intact, whatever error it raises.
+        """Trains to the end and yields events. An error leaves saved checkpoints intact.
 
         Raises NumericsError, StorageError, OutOfMemory, RankError.
         """
@@ -154,17 +154,17 @@ class Trainer:
             with torch_errors(self.manifest.model, self.config), ranks.rank_errors():
                 yield from self._events()
         finally:
-            del self.learner  # it refers to the process group
+            del self.learner  # DistributedDataParallel refers to the process group
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
         self.timing.lap("start")
         if self.saved_step is None:
-            yield from self._save()  # if a save fails, it fails before the first step
+            yield from self._save()  # a save that cannot work fails before the first step
         while self.manifest.progress < 1 and not self._stopping() and not self._out_of_patience():
             before = self.manifest.progress
             yield self._step()
-            if self.timing.is_due(before, self.manifest):
+            if self.timing.is_evaluation_due(before, self.manifest):
                 self.model.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
@@ -176,7 +176,6 @@ class Trainer:
         yield Stopped(self.manifest.step, self._stopping() or finished, dict(self.timing.spent))
 
     def _step(self) -> Stepped:
-        """Makes a step."""
         before = self.manifest
         loss, norm = self.learner.step(before.step, before.clock)
         step = before.step + 1
@@ -200,27 +199,26 @@ class Trainer:
         return Stepped(step, loss)
 
     def _stopping(self) -> str | None:
-        """Why to stop now, or None. The same on all ranks, which must all call this."""
+        """Returns why to stop now, or None, the same on all ranks. All ranks must call this."""
         return ranks.agree_on(self.stop_reason)
 
     def _out_of_patience(self) -> bool:
         return 0 < self.config.patience <= self.manifest.since_best
 
     def _lap(self, what: str) -> float:
-        """Seconds since the last measured time, which count as the run's time."""
+        """Returns the seconds since the last lap, and adds them to the run's time."""
         seconds = self.timing.lap(what)
         self.manifest = replace(self.manifest, elapsed=self.manifest.elapsed + seconds)
         return seconds
 
     def _evaluate(self) -> Evaluated:
-        """Evaluates the last step."""
         before = self.manifest
         read, (total, count) = before.evaluated_characters[0], before.running
-        mixture = self.mixture(self.kept, before.step)
+        mixture = self.mixture(self.saved_model, before.step)
         fitting = self._lap("counting")
-        losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
+        losses = evaluate(self.saved_model, self.val, self.device, self.config.eval_chars, mixture)
         reading = self._lap("evaluations")
-        self.timing.measured(fitting=fitting, character=reading / read)
+        self.timing.replace_estimates(fitting=fitting, character=reading / read)
         self._check(losses.nats, before.step, "the validation loss")
         self.manifest = now = self.manifest.with_losses(losses.nats, losses.gpt)
         self._log(
@@ -235,8 +233,8 @@ class Trainer:
         return Evaluated(now.step, losses.nats)
 
     def _evaluate_at_end(self) -> Iterator[Event]:
-        """Evaluates the best step on the whole split or, with a time budget, on what END_SHARE of
-        it allows, unless the evaluations have read as much.
+        """Evaluates the best step on the whole split or, with a time budget, on as many characters
+        as END_SHARE of it allows. Does nothing if earlier evaluations have read as many.
         """
         now = self.manifest
         (read, of), step = now.evaluated_characters, now.best_step
@@ -245,7 +243,9 @@ class Trainer:
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
         yield Evaluating()
-        model = self.kept if step == now.step else load_gpt(self.run.at(step).model(), self.device)
+        model = self.saved_model
+        if step != now.step:
+            model = load_gpt(self.run.at(step).model(), self.device)
         losses = evaluate(model, self.val, self.device, most, self.mixture(model, step))
         self._check(losses.nats, step, "the validation loss")
         seconds = self._lap("evaluations")
@@ -258,7 +258,7 @@ class Trainer:
         yield Evaluated(step, losses.nats)
 
     def _log(self, losses: Losses, duration: float, **record: float) -> None:
-        """Records an evaluation, which took so many seconds."""
+        """Records an evaluation. duration: its seconds."""
         if losses.gpt is not None:
             record["gpt_loss"] = losses.gpt
         record["elapsed"] = round(self.manifest.elapsed, 3)
@@ -268,45 +268,44 @@ class Trainer:
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
-        checkpoint = self._commit()  # its bytes are freed before the checkpoint is read again
+        checkpoint = self._commit()  # frees its bytes before the checkpoint is read again
         release_memory()
         self.saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
-        release_memory()  # frees what a sample took, too
-        self.timing.measured(saving=self._lap("saves"))
+        release_memory()  # also frees the memory of a sample
+        self.timing.replace_estimates(saving=self._lap("saves"))
 
     def _commit(self) -> Checkpoint | None:
-        """Saves a checkpoint and returns it; None on ranks other than the first."""
+        """Saves and returns a checkpoint on the first rank; returns None on the others."""
         if not ranks.is_first():
             return None
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
-        mixture = self.mixture(self.kept, manifest.step)
+        mixture = self.mixture(self.saved_model, manifest.step)
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
         stored = model_bytes(
-            self.kept, vocabulary, excerpt, manifest.step, self.prove, mixture=mixture
+            self.saved_model, vocabulary, excerpt, manifest.step, self.prove, mixture=mixture
         )
         release_memory()
         state = {name: _numpy(tensor) for name, tensor in self._state().items()}
         return self.run.commit(manifest, {MODEL: stored, STATE: pack(state, {})})
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """The tensors with which a training goes on, by name: the optimizer's and, if the model
-        file has averages of the weights, the weights.
+        """Returns the tensors that a resumed training needs, by name: those of the optimizer and,
+        if the model file has averages of the weights, the weights.
         """
         weights = self.model.named_parameters() if self.average else ()
         named = {f"weight.{name}": weight.detach() for name, weight in weights}
         return self.learner.optimizer.state | named
 
     def _check(self, number: float, step: int, what: str) -> None:
-        """Raises NumericsError, which says what to try, unless the number `what` is finite."""
-        if math.isfinite(number):
-            return
-        raise NumericsError(
-            f"{what} is not a finite number at step {step}; last good: step "
-            f"{self.saved_step or 0}. Try lower learning rates (`learning_rate`, `embedding_lr`, "
-            "`matrix_lr`), or `grad_clip=1`"
-        )
+        """Raises NumericsError unless the number of this step is finite. what: its name."""
+        if not math.isfinite(number):
+            raise NumericsError(
+                f"{what} is not a finite number at step {step}; last good: step "
+                f"{self.saved_step or 0}. Try lower learning rates (`learning_rate`, "
+                "`embedding_lr`, `matrix_lr`), or `grad_clip=1`"
+            )
 
 
 def model_bytes(
@@ -318,10 +317,11 @@ def model_bytes(
     *,
     mixture: Mixture | None = None,
 ) -> bytes:
-    """A model file that can be shared by itself: weights, config, vocabulary, a probe, a digest,
-    and the tables and gate of counting. Raises NumericsError if `prove` computes other logits.
+    """Returns a model file that needs no other file: weights, config, vocabulary, a probe, a
+    digest, and the tables and the gate of counting. Raises NumericsError if `prove` finds other
+    logits.
     """
-    probe = probe_of(model, vocabulary.encode(excerpt))
+    probe = make_probe(model, vocabulary.encode(excerpt))
     release_memory()  # frees the float64 weights
     tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
     check = prove(model.config, tensors, probe) if prove else None
@@ -338,9 +338,9 @@ def model_bytes(
     return pack(tensors, about)
 
 
-def probe_of(model: GPT, text: Ids) -> Probe:
-    """The start of a text, then every character of the vocabulary (of a larger one, evenly spread
-    ones), in rows as long as the context.
+def make_probe(model: GPT, text: Ids) -> Probe:
+    """Returns a probe of a model: the start of a text, then all characters of the vocabulary
+    (evenly spread ones of a large vocabulary), in rows as long as the context, with their logits.
     """
     config = model.config
     positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
@@ -350,17 +350,17 @@ def probe_of(model: GPT, text: Ids) -> Probe:
     every = np.linspace(0, config.vocab_size - 1, count).astype(np.int32)
     start = np.resize(text.astype(np.int32), rows * length - count)
     ids = np.concatenate((start, every)).reshape(rows, length)
-    kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
-    probe = Probe(ids, np.zeros((ids.size, kept), np.float32))
+    columns = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
+    probe = Probe(ids, np.zeros((ids.size, columns), np.float32))
     logits = exact_logits(model, ids)
-    return replace(probe, logits=pick_probe_logits(logits, kept).astype(np.float32))
+    return replace(probe, logits=pick_probe_logits(logits, columns).astype(np.float32))
 
 
 @torch.no_grad()
 def exact_logits(
     model: GPT, ids: Ids
 ) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """(R, L) ids -> R rows of (L, vocab_size) logits in float64, on the CPU and without dropout."""
+    """Yields (L, vocab_size) float64 logits of each of (R, L) ids, on the CPU, without dropout."""
     exact = copy.deepcopy(model).cpu().double().eval()
     for name, table in exact.position.tables(model.config).items():
         setattr(exact.position, name, table)
@@ -371,14 +371,14 @@ def exact_logits(
 
 
 def load_gpt(stored: StoredModel, device: str) -> GPT:
-    """The torch model of a verified file."""
+    """Makes a torch model of a verified model file."""
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     return model.to(device)
 
 
 def restore_state(checkpoint: Checkpoint, state: dict[str, torch.Tensor]) -> None:
-    """Restores these tensors in place, bit for bit. Raises CheckpointError."""
+    """Copies a checkpoint's state into these tensors, bit for bit. Raises CheckpointError."""
     stored = checkpoint.state({name: tuple(tensor.shape) for name, tensor in state.items()})
     for name, tensor in state.items():
         tensor.copy_(torch.tensor(stored[name]))

@@ -22,8 +22,8 @@ from gpt.config import (
     TrainConfig,
     WhyConfig,
 )
-from gpt.config.fields import fields_of, options_of, takes
-from gpt.config.train import Changeable
+from gpt.config.fields import fields_of, keywords_from, options_of
+from gpt.config.train import ChangeableOptions
 from gpt.errors import ConfigError
 from gpt.interface.trained import SampleCall
 
@@ -79,7 +79,7 @@ def test_train_takes_every_option_and_resume_those_that_may_change() -> None:
         inspect.signature(function).parameters for function in (gpt.train, gpt.resume)
     )
     assert {*trained} == {"corpus", "text", "progress", *options}
-    assert {*fields_of(Changeable), "minutes", "device"} <= {*resumed}
+    assert {*fields_of(ChangeableOptions), "minutes", "device"} <= {*resumed}
     assert not {"n_layer", "preset"} & {*resumed}
     assert str(trained["n_layer"]) == "n_layer: int = fitted"
     assert str(resumed["steps"]) == "steps: int = unchanged"
@@ -91,7 +91,7 @@ class Asked(SampleConfig):
 
 
 class Writer:
-    @takes(Asked)
+    @keywords_from(Asked)
     def write(self, asked: Asked) -> str:
         """Writes."""
         return asked.prompt * asked.n

@@ -142,7 +142,7 @@ def test_another_encoding_is_refused_with_a_line_and_the_option_that_reads_it(
         (
             NOVEL.encode() + b"\xe9 " * 40,
             "utf-8",
-            "byte 7,860 is not UTF-8, but what is around it is; the text is damaged there",
+            "byte 7,860 is not UTF-8, but the bytes around it are; the text is damaged there",
         ),
     ],
 )

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, batch_starts, read_corpus, windows
-from gpt.corpus.doubts import doubts, losses_of_tenths
-from gpt.corpus.formats import note_of, separator_of
+from gpt.corpus.doubts import find_doubts, losses_of_tenths
+from gpt.corpus.formats import find_separator, note_on_kind
 from gpt.corpus.sources import Texts
 from gpt.errors import TextError
 from gpt.storage.manifest import Doubts
@@ -57,7 +57,7 @@ def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
 def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(
     tmp_path: Path, text: str, kind: str
 ) -> None:
-    assert note_of(text).startswith(kind)
+    assert note_on_kind(text).startswith(kind)
     (note,) = corpus_of(tmp_path, text).notes
     assert f"0.txt is {kind}" in note
     assert ("use `column`: id, text" in note) == ("column" in kind or "lines" in kind)
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(
     "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n", "[" * 10**4]
 )
 def test_plain_texts_and_programs_get_no_note(text: str) -> None:
-    assert note_of(text) == separator_of(text[: 2**14]) == ""
+    assert note_on_kind(text) == find_separator(text[: 2**14]) == ""
 
 
 @pytest.mark.parametrize("content", [CSV, JSONL])
@@ -133,7 +133,7 @@ def test_a_list_is_recognised_with_its_separator(
     tmp_path: Path, items: list[str], separator: str
 ) -> None:
     text = separator.join(items) + separator
-    assert separator_of(text[: 2**16]) == separator
+    assert find_separator(text[: 2**16]) == separator
     corpus = corpus_of(tmp_path, text)
     assert any("a list of items: `items`" in note for note in corpus.notes)
     assert corpus_of(tmp_path, text, items=True).notes == ()
@@ -168,14 +168,14 @@ def test_windows_begin_with_a_separator_that_is_near(
 def test_text_that_stands_in_both_splits_is_said(tmp_path: Path) -> None:
     twice = corpus_of(tmp_path, MANUAL[:60_000], MANUAL[:60_000])
     assert any("1.txt is the same text as " in note for note in twice.notes)
-    assert doubts(twice, TrainConfig()).copied == 1
-    (text, *_) = doubts(twice, TrainConfig()).sentences
+    assert find_doubts(twice, TrainConfig()).copied == 1
+    (text, *_) = find_doubts(twice, TrainConfig()).sentences
     assert text.startswith("100% of the validation text stands in the training text")
     generator = random.Random(1)
     names = "\n".join(generator.choice(WORDS[:300]) for _ in range(4000)) + "\n"
-    assert doubts(corpus_of(tmp_path, names), TrainConfig()).copied > 0.9
+    assert find_doubts(corpus_of(tmp_path, names), TrainConfig()).copied > 0.9
     distinct = "\n".join(generator.sample(WORDS, len(WORDS)))
-    assert doubts(corpus_of(tmp_path, distinct), TrainConfig()) == Doubts()
+    assert find_doubts(corpus_of(tmp_path, distinct), TrainConfig()) == Doubts()
 
 
 def test_an_end_of_another_kind_is_said_unless_pieces_of_the_whole_text_validate(
@@ -184,7 +184,7 @@ def test_an_end_of_another_kind_is_said_unless_pieces_of_the_whole_text_validate
     other = MANUAL[80_000:90_000].swapcase()
     for split, said in (("last", True), ("every:20", False)):
         corpus = corpus_of(tmp_path, MANUAL[:80_000] + other, split=split)
-        reasons = doubts(corpus, TrainConfig(split=split))
+        reasons = find_doubts(corpus, TrainConfig(split=split))
         assert (reasons.unlike > 0.2, reasons.copied) == (said, 0)
         assert all("`split='every:20'`" in text for text in reasons.sentences)
 

@@ -18,7 +18,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.probe import TOLERANCE, check_probe, probe_error, prove_tensors
 from gpt.show.result import Check
 from gpt.storage.model_file import Tensors, read_model
-from gpt.training.trainer import model_bytes, probe_of
+from gpt.training.trainer import make_probe, model_bytes
 from gpt.vocabulary import Vocabulary
 
 LETTERS = Vocabulary("abcdefghijklmnopqrstuvwxyz")
@@ -83,7 +83,7 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
 
 def test_float32_would_refuse_a_healthy_model() -> None:
     model = weights("6 x 384", "classic", 10.0, 1.0, False)
-    reader, probe = Reader(model.config, tensors_of(model)), probe_of(model, LETTERS.encode(TEXT))
+    reader, probe = Reader(model.config, tensors_of(model)), make_probe(model, LETTERS.encode(TEXT))
     check, largest = check_probe(reader, probe), np.abs(probe.logits).max()
     assert check.passed
     assert check.bound == TOLERANCE * largest
@@ -94,7 +94,7 @@ def test_float32_would_refuse_a_healthy_model() -> None:
 @pytest.mark.parametrize("size", ["2 x 64", "6 x 384"])
 def test_one_changed_weight_is_detected_even_with_sharp_attention(size: str) -> None:
     model = weights(size, "classic", 10.0, 1.0, False)
-    probe = probe_of(model, LETTERS.encode(TEXT))
+    probe = make_probe(model, LETTERS.encode(TEXT))
     for name, tensor in tensors_of(model).items():
         if size == "6 x 384" and "blocks.3.attention" not in name:
             continue

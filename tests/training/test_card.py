@@ -65,7 +65,7 @@ def fact(plan: Plan, name: str) -> str:
 
 
 def test_the_card_says_text_model_time_and_goal() -> None:
-    assert plan_card(timed(longer=True)) == {
+    assert plan_card(timed(suggests_longer=True)) == {
         "text": "shakespeare.txt · 1,115,394 characters, 65 different; the last tenth tests the "
         "model",
         "model": "a GPT of 4 layers × 4 heads",
@@ -99,7 +99,7 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
 @given(text=st.text("ab \n\t\r\x1bé東👍\u202e", max_size=40), width=st.integers(20, 60))
 def test_sample_in_training_output_is_one_escaped_line(text: str, width: int) -> None:
     trainer: Any = SimpleNamespace(stop_reason=None)
-    [line] = EventLines(trainer, width, loss="1.500").of(Sampled(40, text))
+    [line] = EventLines(trainer, width, loss="1.500").after(Sampled(40, text))
     assert cell_len(line) <= width
     assert line.isprintable()
     assert line.startswith("     40   1.500")

@@ -21,8 +21,8 @@ from gpt.training.step import Learner, Optimizer
 from gpt.training.trainer import (
     exact_logits,
     load_gpt,
+    make_probe,
     model_bytes,
-    probe_of,
     restore_state,
 )
 from gpt.vocabulary import Vocabulary
@@ -94,7 +94,7 @@ def test_moments_of_another_model_are_refused(tmp_path: Path, tiny: Checkpoint) 
 
 def test_the_probe_has_evenly_distributed_characters_of_a_large_vocabulary() -> None:
     model = GPT(ModelConfig(vocab_size=20_000, **TINY))
-    probe = probe_of(model, np.arange(9))
+    probe = make_probe(model, np.arange(9))
     assert probe.ids.shape == (32, 16)
     assert np.diff(probe.ids.reshape(-1)).min() >= 39
     assert (probe.ids[0, 0], probe.ids[-1, -1]) == (0, 19_999)

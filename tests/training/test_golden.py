@@ -14,8 +14,9 @@ import pytest
 import torch
 from conftest import corpus_of
 
-from gpt.corpus.sources import repeats
+from gpt.corpus.sources import make_repeats
 from gpt.interface.trained import TrainedGPT
+from gpt.storage.manifest import Baseline
 from gpt.storage.run import Run, new_run
 from gpt.training.plan import Machine, make_plan
 from gpt.training.progress import Stepped
@@ -63,12 +64,13 @@ def trained(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        corpus = corpus_of(repeats().decode()[:CHARACTERS], folder)
+        corpus = corpus_of(make_repeats().decode()[:CHARACTERS], folder)
         plan = make_plan(
             corpus,
             {**OPTIONS, "steps": steps, "counting": counting},
             preset,
-            replace(Machine.measured("cpu"), low=False),  # products in float32 on all
+            replace(Machine.measured("cpu"), has_fast_bfloat16=False),  # products in float32 on all
+            baseline=Baseline((3.0,), 9, 9),
         )
         trainer = Trainer(new_run(folder, "golden"), Job(corpus, plan.manifest))
         stepped = [event for event in trainer.events() if isinstance(event, Stepped)]

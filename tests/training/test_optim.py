@@ -140,10 +140,10 @@ def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
         manifest = manifest_of(corpus, {"average": decay, "learning_rate": 0.02})
         trainers[decay] = Trainer(run, Job(corpus, manifest))
         events = [event for event in trainers[decay].events() if isinstance(event, Evaluated)]
-        kept = trainers[decay].kept
+        kept = trainers[decay].saved_model
         assert events[-1].val_loss == evaluate(kept, trainers[decay].val, "cpu").nats
         saved = run.last().model().tensors["lm_head.weight"]
         assert torch.equal(torch.tensor(saved), kept.lm_head.weight.detach())
     plain, averaged = trainers[0.0], trainers[0.9]
     assert torch.equal(plain.model.lm_head.weight, averaged.model.lm_head.weight)
-    assert not torch.equal(averaged.kept.lm_head.weight, averaged.model.lm_head.weight)
+    assert not torch.equal(averaged.saved_model.lm_head.weight, averaged.model.lm_head.weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,8 @@ from conftest import TEXT, TINY, corpus_of
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of
-from gpt.config.train import MOST_STEPS, Changeable
+from gpt.config.train import MOST_STEPS, ChangeableOptions
 from gpt.corpus.corpus import Corpus
-from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
 from gpt.storage.manifest import Baseline, Clock
 from gpt.storage.run import Checkpoint
@@ -22,11 +22,11 @@ from gpt.training.plan import (
     MOST_EPOCHS,
     Machine,
     Speed,
-    estimate,
-    make_plan,
+    estimate_speed,
     resume_plan,
 )
 
+make_plan = partial(module.make_plan, baseline=Baseline((5.0, 4.0, 3.0, 2.0, 1.0), 9, 9))
 CPU = Machine("cpu", 1e11, None, {"torch": "2.13.0", "threads": 2, "device": "cpu", "ranks": 1})
 OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
 
@@ -38,7 +38,7 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Speed:
 
 
 def set_speed(monkeypatch: pytest.MonkeyPatch, speed: Speed) -> Speed:
-    monkeypatch.setattr(module, "estimate", lambda *_: speed)
+    monkeypatch.setattr(module, "estimate_speed", lambda *_: speed)
     return speed
 
 
@@ -49,18 +49,9 @@ def corpus(tmp_path: Path) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Baseline]:
-    """A text with 100,000 validation characters, and its baseline."""
-    corpus = corpus_of(TEXT * 350, tmp_path_factory.mktemp("long"))
-    return corpus, count_baseline(*corpus.split(0.1, 16), len(corpus.vocabulary))
-
-
-@pytest.fixture
-def long(counted: tuple[Corpus, Baseline], monkeypatch: pytest.MonkeyPatch) -> Corpus:
-    """The text of `counted`, which plans need not count again."""
-    corpus, baseline = counted
-    monkeypatch.setattr(module, "count_baseline", lambda *_: baseline)
-    return corpus
+def long(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """A text with 100,000 validation characters, encoded."""
+    return corpus_of(TEXT * 350, tmp_path_factory.mktemp("long"))
 
 
 def test_a_time_budget_has_the_epochs_of_the_text_as_its_limit_of_steps(long: Corpus) -> None:
@@ -82,19 +73,21 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
     corpus: Corpus, long: Corpus
 ) -> None:
     plan = make_plan(long, TINY, "default", CPU)
-    assert (plan.manifest.clock, plan.longer) == (Clock(seconds=120), True)
+    assert (plan.manifest.clock, plan.suggests_longer) == (Clock(seconds=120), True)
     fifteen = make_plan(long, TINY, "default", CPU, 15)
-    assert (fifteen.manifest.clock, fifteen.longer) == (Clock(seconds=900), False)
+    assert (fifteen.manifest.clock, fifteen.suggests_longer) == (Clock(seconds=900), False)
     plan = make_plan(long, {**TINY, "steps": 77}, "default", CPU)
     assert (plan.manifest.clock, plan.steps, plan.manifest.train.steps) == (None, 77, 77)
     for name in ("classic", "best"):
         assert make_plan(long, TINY, name, CPU).manifest.clock is None
     small = make_plan(corpus, TINY, "default", CPU)  # all that so short a text bears
     assert small.steps == small.manifest.train.steps
-    assert (small.ends_by_time, small.longer, small.seconds_left < 60) == (False, False, True)
+    assert not small.ends_by_time
+    assert not small.suggests_longer
+    assert small.seconds_left < 60
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(Changeable)}))
+@pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(ChangeableOptions)}))
 def test_resume_refuses_changed_options_that_affect_the_weights(
     corpus: Corpus, tiny: Checkpoint, name: str
 ) -> None:
@@ -194,13 +187,9 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
     assert train.batch_size == 7
 
 
-#: Counting it takes seconds, and it is not asked for.
-COUNTED = Baseline((5.0, 4.0, 3.0, 2.0, 1.0), 9, 9)
-
-
 def estimates_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed follows from the machine's rate."""
-    monkeypatch.setattr(module, "estimate", estimate)
+    monkeypatch.setattr(module, "estimate_speed", estimate_speed)
 
 
 def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(corpus: Corpus) -> None:
@@ -215,10 +204,10 @@ def test_a_plan_is_for_the_precision_that_the_machine_computes_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimates_speed(monkeypatch)
-    corpus, low = corpus_of(TEXT * 1000, tmp_path), replace(CPU, low=True)
-    plans = [make_plan(corpus, {"steps": 9}, "default", it, baseline=COUNTED) for it in (CPU, low)]
+    corpus, low = corpus_of(TEXT * 1000, tmp_path), replace(CPU, has_fast_bfloat16=True)
+    plans = [make_plan(corpus, {"steps": 9}, "default", machine) for machine in (CPU, low)]
     assert [it.manifest.train.precision for it in plans] == ["float32", "bfloat16"]
     slow, fast = (it.speed.step for it in plans)
     assert fast < 0.8 * slow
     given = {"steps": 9, "precision": "float32"}
-    assert make_plan(corpus, given, "default", low, baseline=COUNTED).speed.step == slow
+    assert make_plan(corpus, given, "default", low).speed.step == slow

@@ -24,7 +24,11 @@ def due(steps: int, **options: Any) -> list[int]:
     """The steps that an evaluation follows."""
     all_steps = [at(step, steps=steps, **options) for step in range(steps + 1)]
     timing = Timing(Speed(), began=None, is_shared=False)
-    return [now.step for before, now in pairwise(all_steps) if timing.is_due(before.progress, now)]
+    return [
+        now.step
+        for before, now in pairwise(all_steps)
+        if timing.is_evaluation_due(before.progress, now)
+    ]
 
 
 def test_evaluations_are_evenly_spaced_and_one_follows_the_last_step() -> None:

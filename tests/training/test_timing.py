@@ -35,7 +35,7 @@ def test_the_reserve_pays_for_evaluation_save_and_end() -> None:
     slow = timing(*[("steps", 4.0)] * 9)
     assert slow.slowdown == 4
     assert slow.reserve(now, 1000.0) == pytest.approx(4 * whole)
-    slow.measured(fitting=1.0, character=0.0, saving=0.5)
+    slow.replace_estimates(fitting=1.0, character=0.0, saving=0.5)
     assert slow.reserve(now, 1000.0) == 1.5
 
 
@@ -43,9 +43,9 @@ def test_an_evaluation_waits_until_it_takes_a_tenth_of_the_time() -> None:
     steps = [("start", 500.0), *[("steps", 1.0)] * 55]
     clock = Clock(seconds=10**4, progress=0.1)
     now = manifest(clock=clock, train=TrainConfig(eval_chars=1000), val_characters=10_000)
-    assert not timing(*steps).is_due(0.0, now)  # 6 of 55 seconds
-    assert timing(*steps, *[("steps", 1.0)] * 5).is_due(0.0, now)
-    assert not timing(*steps, *[("steps", 1.0)] * 5, ("saves", 2.0)).is_due(0.0, now)
+    assert not timing(*steps).is_evaluation_due(0.0, now)  # 6 of 55 seconds
+    assert timing(*steps, *[("steps", 1.0)] * 5).is_evaluation_due(0.0, now)
+    assert not timing(*steps, *[("steps", 1.0)] * 5, ("saves", 2.0)).is_evaluation_due(0.0, now)
 
 
 def test_one_long_step_is_a_suspension_and_two_are_slowness() -> None:

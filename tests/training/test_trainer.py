@@ -248,10 +248,10 @@ def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, eval_chars=64)
     *_, end, _ = finish(trainer)
     manifest, of = trainer.run.last().manifest, len(trainer.val) - 1
-    loss = evaluate(trainer.kept, trainer.val, "cpu").nats
+    loss = evaluate(trainer.saved_model, trainer.val, "cpu").nats
     assert end == Evaluated(30, loss)
     assert (manifest.final_loss, manifest.shown_loss) == (loss, (loss, of, of))
-    assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64).nats
+    assert manifest.best_loss == evaluate(trainer.saved_model, trainer.val, "cpu", most=64).nats
     assert manifest.evaluated_characters == (64, of)
     records = trainer.run.records("metrics")
     assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
