@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from measure import GPTX, timed
 
 if TYPE_CHECKING:
-    from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
 
 BARE = """
@@ -43,7 +42,7 @@ def train_until_first_step(words: list[str]) -> None:
     """Runs `gptx train` and ends the process right after the first step, without cleaning up."""
     from gpt.commands import main, train
 
-    def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
+    def run_training(trainer: Trainer, as_json: bool) -> None:
         from gpt.training.progress import Stepped
 
         for event in trainer.events():
