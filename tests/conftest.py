@@ -20,7 +20,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import JoinedText, Source
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.manifest import Manifest
+from gpt.storage.checkpoint_files import Manifest
 from gpt.storage.run import Checkpoint, Run, new_run
 from gpt.training.progress import Saved
 from gpt.training.trainer import Job, Prove, Trainer

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
+from gpt.storage.checkpoint_files import Baseline, Clock, CorpusId, Manifest
 from gpt.vocabulary import Vocabulary
 
 NASTY = "\x1b[31m[red]\u202eáru[/].txt"

@@ -16,7 +16,7 @@ from conftest import TEXT
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.model_file import StoredModel
+from gpt.storage.checkpoint_files import StoredModel
 from gpt.storage.run import Checkpoint
 
 

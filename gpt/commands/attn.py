@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from msgspec import Meta
 
 from gpt.commands import console
-from gpt.commands.shared import (
+from gpt.commands.options import (
     DeviceOptions,
     DrawingOptions,
     TextOptions,

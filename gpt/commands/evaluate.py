@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from gpt.commands import console
-from gpt.commands.options import argument
-from gpt.commands.shared import DeviceOptions, DrawingOptions
+from gpt.commands.options import DeviceOptions, DrawingOptions, argument
 from gpt.config import EvalConfig
 from gpt.config.train import Data
 from gpt.words import text_name

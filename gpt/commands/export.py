@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from gpt.commands import console
-from gpt.commands.options import argument
-from gpt.commands.shared import CheckpointOptions, OutputOptions
+from gpt.commands.options import CheckpointOptions, OutputOptions, argument
 from gpt.config.fields import Options, option
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from gpt.commands import console
-from gpt.commands.options import argument
-from gpt.commands.shared import DeviceOptions, DrawingOptions, note_on_counting
+from gpt.commands.options import DeviceOptions, DrawingOptions, argument, note_on_counting
 from gpt.config import HeadsConfig
 from gpt.config.fields import option
 from gpt.config.train import Data

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt.commands import console, exit_code_and_message, shared
-from gpt.commands.shared import refuse_if
+from gpt.commands import console, exit_code_and_message
+from gpt.commands.options import refuse_if, stops_for_model
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import fields_of, flag_of
 from gpt.config.model import seed_of
@@ -190,7 +190,7 @@ class WritingSession:
         setting: Any = None if value.strip() == "none" else value
         if name == "stop" and value:
             stops = () if setting is None else (value,)
-            self.stops, self.stopped = shared.stops_for_model(self.model, stops), None
+            self.stops, self.stopped = stops_for_model(self.model, stops), None
         elif value.strip():
             if name == "ban":
                 setting = setting and unescaped(value.strip())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from gpt.commands import console
-from gpt.commands.shared import (
+from gpt.commands.options import (
     OutputOptions,
     ReadingOptions,
     TextOptions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpt.commands.shared import DeviceOptions, DrawingOptions, TextOptions
+from gpt.commands.options import DeviceOptions, DrawingOptions, TextOptions
 from gpt.config.fields import only_fields, option
 from gpt.config.model import FilterOptions
 

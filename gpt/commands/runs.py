@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from gpt.commands import console
-from gpt.commands.options import argument
-from gpt.commands.shared import OutputOptions, refuse_if
+from gpt.commands.options import OutputOptions, argument, refuse_if
 from gpt.config.fields import option
 from gpt.config.train import Checkpoints
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 from gpt.commands import console
-from gpt.commands.options import argument
-from gpt.commands.shared import (
+from gpt.commands.options import (
     DeviceOptions,
     OutputOptions,
+    argument,
     read_one_text,
     refuse_if,
     stops_for_model,

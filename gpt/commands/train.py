@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console
-from gpt.commands.options import argument
-from gpt.commands.shared import OutputOptions, refuse_if
+from gpt.commands.options import OutputOptions, argument, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, option
 from gpt.devices import let_threads_sleep

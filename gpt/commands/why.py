@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpt.commands.shared import (
+from gpt.commands.options import (
     DrawingOptions,
     ReadingOptions,
     TextOptions,

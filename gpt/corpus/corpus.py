@@ -41,8 +41,7 @@ from gpt.corpus.sources import (
 )
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
-from gpt.storage.manifest import CorpusId, Manifest
-from gpt.storage.model_file import open_json, seal_json
+from gpt.storage.checkpoint_files import CorpusId, Manifest, open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 

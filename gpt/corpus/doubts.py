@@ -15,7 +15,7 @@ from blake3 import blake3
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
 from gpt.corpus.formats import find_separator
-from gpt.storage.manifest import Doubts, Manifest
+from gpt.storage.checkpoint_files import Doubts, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 
 #: If a larger share of the validation text stands in the training text, the user is told. Manuals

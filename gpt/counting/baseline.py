@@ -52,7 +52,7 @@ from gpt.counting.tables import (
     keep_levels,
     release_memory,
 )
-from gpt.storage.manifest import Baseline
+from gpt.storage.checkpoint_files import Baseline
 from gpt.vocabulary import Ids
 
 ORDERS = 8

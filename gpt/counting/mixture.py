@@ -27,7 +27,7 @@ from gpt.config.fields import require
 from gpt.config.model import Only
 from gpt.counting.tables import Numbers, Trie, unpack_trie
 from gpt.errors import CheckpointError
-from gpt.storage.model_file import StoredModel
+from gpt.storage.checkpoint_files import StoredModel
 from gpt.vocabulary import Ids
 
 Array = npt.NDArray[np.float64]

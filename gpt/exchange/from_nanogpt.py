@@ -30,9 +30,8 @@ from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import prove_tensors
 from gpt.reading.sampler import Samples
+from gpt.storage.checkpoint_files import EXCERPT_LENGTH, CorpusId, Manifest
 from gpt.storage.files import check_regular
-from gpt.storage.manifest import CorpusId, Manifest
-from gpt.storage.model_file import EXCERPT_LENGTH
 from gpt.storage.run import MODEL, Checkpoint, new_run
 from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary

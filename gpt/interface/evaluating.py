@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.doubts import share_learned
 from gpt.reading.score import Evaluation, character_surprisals, score
-from gpt.storage.manifest import Manifest
+from gpt.storage.checkpoint_files import Manifest
 from gpt.storage.overview import compare_with_counting, counting_record
 from gpt.vocabulary import Ids, known_text, log_note
 

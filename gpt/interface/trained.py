@@ -32,8 +32,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.probe import DeviceReader, open_checked_reader, probe_error, reader_on_device
 from gpt.show.result import Check
 from gpt.storage import files
-from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import StoredModel, read_model
+from gpt.storage.checkpoint_files import Manifest, StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads

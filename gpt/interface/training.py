@@ -51,8 +51,7 @@ from gpt.devices import let_threads_sleep, resolve_device
 from gpt.errors import ConfigError, TextError, stop_on_signals
 from gpt.interface.trained import TrainedGPT, find_model, load, read_checkpoint
 from gpt.storage import files
-from gpt.storage.manifest import CorpusId, Manifest, Parent, TrainedText
-from gpt.storage.model_file import StoredModel
+from gpt.storage.checkpoint_files import CorpusId, Manifest, Parent, StoredModel, TrainedText
 from gpt.storage.run import (
     Checkpoint,
     Run,

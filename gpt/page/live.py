@@ -32,7 +32,7 @@ from gpt.heads.measures import RULE, Measure
 from gpt.heads.survey import mean_contexts, spread_windows
 from gpt.reading.gpt import Array, Reader
 from gpt.reading.probe import allowed_in_float32
-from gpt.storage.model_file import StoredModel, Tensors, pick_probe_logits
+from gpt.storage.checkpoint_files import StoredModel, Tensors, pick_probe_logits
 from gpt.vocabulary import Ids
 from gpt.words import escape
 

@@ -234,7 +234,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class ParallelDecoder:
-    """A sampler.Decoder that divides the streams among the cores. `start` sets how many it uses."""
+    """A gpt.Decoder that divides the streams among the cores. `start` sets how many it uses."""
 
     def __init__(self, reader: Reader) -> None:
         self.config, self._decoders, self._shares = reader.config, [CachedDecoder(reader)], 1

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,21 @@ Hook = Callable[[str, int, Array], Array]
 
 def no_hook(name: str, layer: int, array: Array) -> Array:
     return array
+
+
+class Decoder(Protocol):
+    """Predicts the next character of B texts that grow (streams), in numpy or on a device."""
+
+    config: ModelConfig
+
+    def start(self, ids: Ids) -> Array:
+        """Starts B new streams: (B, n) ids -> (B, vocab_size) logits of the next characters."""
+
+    def step(self, ids: Ids) -> Array:
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
+
+    def make_twin(self) -> Decoder:
+        """Returns a decoder of the same model, with streams of its own."""
 
 
 def softmax(x: Array) -> Array:

@@ -23,10 +23,9 @@ import numpy as np
 from gpt.config import ModelConfig
 from gpt.devices import error_summary, log_cpu_fallback
 from gpt.errors import CheckpointError, GptxError
-from gpt.reading.gpt import Array, Hook, Reader, no_hook
-from gpt.reading.sampler import Decoder
+from gpt.reading.gpt import Array, Decoder, Hook, Reader, no_hook
 from gpt.show.result import Check
-from gpt.storage.model_file import Probe, StoredModel, Tensors
+from gpt.storage.checkpoint_files import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
 PROBE = "logits = torch's at saving"
@@ -99,7 +98,7 @@ def _explained() -> Iterator[None]:
 
 
 class DeviceReader(Reader):
-    """A reader and sampler.Decoder that computes on a device. numpy computes forward passes with a
+    """A reader and Decoder that computes on a device. numpy computes forward passes with a
     hook, and everything in float64. Methods raise GptxError if the device fails.
     """
 

@@ -22,16 +22,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import FilterOptions, ModelConfig, SampleConfig
+from gpt.config import FilterOptions, SampleConfig
 from gpt.config.fields import require
 from gpt.config.model import seed_of
 from gpt.counting.mixture import Mixture, counting_streams
-from gpt.reading.gpt import Array
+from gpt.reading.gpt import Array, Decoder
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
 
 Probabilities = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]
-
-
-class Decoder(Protocol):
-    """Predicts the next character of B texts that grow (streams), in numpy or on a device."""
-
-    config: ModelConfig
-
-    def start(self, ids: Ids) -> Array:
-        """Starts B new streams: (B, n) ids -> (B, vocab_size) logits of the next characters."""
-
-    def step(self, ids: Ids) -> Array:
-        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
-
-    def make_twin(self) -> Decoder:
-        """Returns a decoder of the same model, with streams of its own."""
 
 
 def window_start(length: int, block_size: int) -> int:

@@ -20,7 +20,7 @@ from gpt.config import ModelConfig
 from gpt.config.fields import with_flags
 from gpt.errors import CheckpointError
 from gpt.show.result import Arrays, Column, Line, Result
-from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
+from gpt.storage.checkpoint_files import CorpusId, Doubts, Manifest, Parent
 from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
 from gpt.words import (
     cut,

@@ -27,8 +27,8 @@ import msgspec
 from gpt.config.fields import require
 from gpt.errors import CheckpointError, ConfigError, RunInUseError
 from gpt.storage import files
-from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import (
+from gpt.storage.checkpoint_files import (
+    Manifest,
     Shapes,
     StoredModel,
     Tensors,

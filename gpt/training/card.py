@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpt.config.fields import with_flags
 from gpt.corpus.corpus import Corpus
-from gpt.storage.manifest import Manifest
+from gpt.storage.checkpoint_files import Manifest
 from gpt.storage.overview import (
     corpus_facts,
     counting_record,

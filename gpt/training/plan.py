@@ -25,7 +25,7 @@ from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, ChangeableOpti
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import PIECES, HeldOut
 from gpt.devices import available_cpus, available_memory, check_device, resolve_device
-from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
+from gpt.storage.checkpoint_files import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.progress import UNKNOWN, Speed

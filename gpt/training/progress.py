@@ -20,7 +20,7 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.train import Tracker
 from gpt.errors import ConfigError
-from gpt.storage.manifest import Clock, Manifest
+from gpt.storage.checkpoint_files import Clock, Manifest
 from gpt.storage.run import Checkpoint, Run
 from gpt.training import ranks
 from gpt.words import missing_package

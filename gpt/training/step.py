@@ -34,7 +34,7 @@ from gpt.errors import ConfigError, OutOfMemory
 from gpt.model import GPT
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
-from gpt.storage.manifest import Clock, characters_read
+from gpt.storage.checkpoint_files import Clock, characters_read
 from gpt.training import ranks
 from gpt.training.progress import learning_rate
 from gpt.vocabulary import Ids

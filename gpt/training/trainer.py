@@ -3,7 +3,7 @@
 Batches are a pure function of seed and step, dropout gets a new seed at every step, and without a
 time budget the learning rate is a function of step and options. So a checkpoint stores no generator
 states, and neither evaluations nor saves change the weights. With a time budget, the learning rate
-follows the clock of the first rank (Clock in gpt/storage/manifest.py).
+follows the clock of the first rank (Clock in gpt/storage/checkpoint_files.py).
 
 A checkpoint has the exact weights, a probe of them, and the optimizer's moments. gpt/storage writes
 and verifies checkpoints.
@@ -28,12 +28,13 @@ from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, copy_weights, initialise
 from gpt.show.result import Check
-from gpt.storage.manifest import Manifest, characters_read
-from gpt.storage.model_file import (
+from gpt.storage.checkpoint_files import (
     EXCERPT_LENGTH,
+    Manifest,
     Probe,
     StoredModel,
     Tensors,
+    characters_read,
     pack,
     pick_probe_logits,
 )

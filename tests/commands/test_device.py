@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from program import Gptx
 
-from gpt.commands import shared
+from gpt.commands import options as shared_options
 from gpt.model.gpt import DeviceGPT
 
 #: Command -> the device's method that computes its numbers.
@@ -69,7 +69,7 @@ def test_a_device_computes_the_same(
     assert COMMANDS[command] in calls[len(OPENING) :]
     assert NUMBER.sub("", found.out) == NUMBER.sub("", expected.out)
     calls.clear()
-    monkeypatch.setattr(shared, "TORCH_PAYS", 0)
+    monkeypatch.setattr(shared_options, "TORCH_PAYS", 0)
     found = gptx(*line)
     note = "device: cuda (--device cpu computes with numpy)\n"
     assert found.err.count(note) == 1

@@ -22,7 +22,7 @@ from gpt.corpus.doubts import find_doubts, losses_of_tenths
 from gpt.corpus.formats import find_separator, note_on_kind
 from gpt.corpus.sources import Texts
 from gpt.errors import TextError
-from gpt.storage.manifest import Doubts
+from gpt.storage.checkpoint_files import Doubts
 from gpt.vocabulary import Vocabulary
 
 MANUAL = "\n\n".join(topics[name].strip() for name in sorted(topics))[:200_000]

@@ -23,7 +23,7 @@ from gpt.counting.baseline import (
     kneser_ney,
 )
 from gpt.counting.tables import count_levels
-from gpt.storage.manifest import Baseline
+from gpt.storage.checkpoint_files import Baseline
 from gpt.vocabulary import Vocabulary
 
 

@@ -15,7 +15,7 @@ from gpt.errors import GptxError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Array, Reader
-from gpt.storage.model_file import pick_probe_logits
+from gpt.storage.checkpoint_files import pick_probe_logits
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids
 

@@ -17,7 +17,7 @@ from gpt.model import GPT
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import TOLERANCE, check_probe, probe_error, prove_tensors
 from gpt.show.result import Check
-from gpt.storage.model_file import Tensors, read_model
+from gpt.storage.checkpoint_files import Tensors, read_model
 from gpt.training.trainer import make_probe, model_bytes
 from gpt.vocabulary import Vocabulary
 

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from gpt.errors import CheckpointError
-from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import BLANK, open_json, seal, seal_json, to_json
+from gpt.storage.checkpoint_files import BLANK, Manifest, open_json, seal, seal_json, to_json
 from gpt.storage.run import Checkpoint
 
 SOURCE = Path("manifest.json")

@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
-from gpt.storage.model_file import pack, read_model
+from gpt.storage.checkpoint_files import pack, read_model
 from gpt.storage.run import MODEL, Checkpoint
 from gpt.training.trainer import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary

@@ -14,7 +14,7 @@ from manifests import METRICS, NASTY, in_part, manifest
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
-from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.checkpoint_files import Baseline, CorpusId, Manifest
 from gpt.storage.overview import (
     Overview,
     Runs,

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from gpt.errors import CheckpointError, ConfigError, RunInUseError
 from gpt.storage import files
-from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import pack
+from gpt.storage.checkpoint_files import Manifest, pack
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run, all_runs, find_run, new_run
 
 BYTES: Mapping[str, bytes] = {MODEL: pack({}, {}), STATE: pack({}, {})}

@@ -17,7 +17,7 @@ import torch
 from conftest import train_tiny
 
 from gpt.errors import CheckpointError
-from gpt.storage.model_file import decode, read_model
+from gpt.storage.checkpoint_files import decode, read_model
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint
 
 SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
-from gpt.storage.manifest import Baseline, Clock, Manifest
+from gpt.storage.checkpoint_files import Baseline, Clock, Manifest
 from gpt.storage.run import Run
 from gpt.training.card import EventLines, end_card, plan_card, whole_card
 from gpt.training.plan import Machine, Plan

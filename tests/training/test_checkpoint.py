@@ -15,7 +15,7 @@ from torch import Tensor
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
-from gpt.storage.model_file import pack
+from gpt.storage.checkpoint_files import pack
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training.step import Learner, Optimizer
 from gpt.training.trainer import (

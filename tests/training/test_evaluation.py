@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
-from gpt.storage.manifest import characters_read
+from gpt.storage.checkpoint_files import characters_read
 from gpt.training.step import evaluate, window_starts
 from gpt.vocabulary import Vocabulary
 

@@ -16,7 +16,7 @@ from conftest import corpus_of
 
 from gpt.corpus.sources import make_repeats
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.manifest import Baseline
+from gpt.storage.checkpoint_files import Baseline
 from gpt.storage.run import Run, new_run
 from gpt.training.plan import Machine, make_plan
 from gpt.training.progress import Stepped

@@ -15,7 +15,7 @@ from gpt.config.fields import fields_of
 from gpt.config.train import MOST_STEPS, ChangeableOptions
 from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError, OutOfMemory, TextError
-from gpt.storage.manifest import Baseline, Clock
+from gpt.storage.checkpoint_files import Baseline, Clock
 from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training.plan import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manifests import manifest
 
 from gpt.config import TrainConfig
-from gpt.storage.manifest import Clock, Manifest
+from gpt.storage.checkpoint_files import Clock, Manifest
 from gpt.training.progress import Speed, Timing, learning_rate
 
 

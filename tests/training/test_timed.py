@@ -14,7 +14,7 @@ import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks
 
-from gpt.storage.manifest import Clock
+from gpt.storage.checkpoint_files import Clock
 from gpt.storage.run import Run, new_run
 from gpt.training import ranks
 from gpt.training import trainer as module

@@ -6,7 +6,7 @@ import pytest
 from manifests import manifest
 
 from gpt.config import TrainConfig
-from gpt.storage.manifest import Clock
+from gpt.storage.checkpoint_files import Clock
 from gpt.training.progress import MOST_RESERVED, Speed, Timing
 
 SPEED = Speed(step=1.0, character=0.001, saving=2.0, fitting=3.0)
