@@ -286,7 +286,7 @@ class Mixture:
         return scores, weights
 
     def stored_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the arrays that a model file stores (model_file.COUNTING)."""
+        """Returns the arrays that a model file stores (checkpoint_files.COUNTING)."""
         return {**self.expert.trie.stored_arrays(), "gate": self.gate}
 
 
