@@ -91,27 +91,27 @@ class Vocabulary:
         return np.dtype(np.min_scalar_type(len(self) - 1))
 
     def encode(self, text: str, unknown: Unknown = "error") -> Ids:
-        """Returns (characters,) ids of the text after `read`. Raises TextError, which names the
+        """Returns (characters,) ids of the text after `adapt`. Raises TextError, which names the
         first unknown character, its code point and its position.
         """
-        return self._ids_of(self.read(text, unknown))
+        return self._ids_of(self.adapt(text, unknown))
 
-    def read(self, text: str, unknown: Unknown = "fold") -> Reading:
+    def adapt(self, text: str, unknown: Unknown = "fold") -> AdaptedText:
         """Changes a text so that the model can read it. With "fold" or "error", unknown characters
         may remain. Raises ValueError for another `unknown`.
         """
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
         if unknown == "error":
-            return Reading(text)
+            return AdaptedText(text)
         if self.unknown("\r"):
             text = unix_lines(text)
-        if self.known(text).all():
-            return Reading(text)
+        if self.knows(text).all():
+            return AdaptedText(text)
         reading = fold(text, self)
         return reading if unknown == "fold" else reading.without_unknown(self)
 
-    def _ids_of(self, reading: Reading) -> Ids:
+    def _ids_of(self, reading: AdaptedText) -> Ids:
         """Returns (characters,) ids. Raises TextError, which may suggest a letter's other case."""
         ids = self._ids_or_none(reading.text)
         if (ids < 0).any():
@@ -132,7 +132,7 @@ class Vocabulary:
         """Returns (characters,) ids, -1 for unknown characters."""
         return np.take(self._id_of_point, code_points(text), mode="clip")
 
-    def known(self, text: str) -> npt.NDArray[np.bool_]:
+    def knows(self, text: str) -> npt.NDArray[np.bool_]:
         """Returns (characters,) whether the model knows each character."""
         return self._ids_or_none(text) >= 0
 
@@ -174,7 +174,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Reading:
+class AdaptedText:
     """A text as a model can read it.
 
     folded: pairs of a typed text and the text that the model reads in its place. left_out: unknown
@@ -187,9 +187,9 @@ class Reading:
     left_out: str = ""
     places: npt.NDArray[np.integer[Any]] | None = None
 
-    def without_unknown(self, vocabulary: Vocabulary) -> Reading:
+    def without_unknown(self, vocabulary: Vocabulary) -> AdaptedText:
         """Removes the characters that are not in the vocabulary."""
-        is_known = vocabulary.known(self.text)
+        is_known = vocabulary.knows(self.text)
         return replace(
             self,
             text="".join(compress(self.text, is_known)),
@@ -218,7 +218,7 @@ class Reading:
             )
 
 
-def fold(text: str, vocabulary: Vocabulary) -> Reading:
+def fold(text: str, vocabulary: Vocabulary) -> AdaptedText:
     """Replaces unknown characters of a text by known ones with the same meaning: quotation marks,
     dashes, spaces, and letters in composed or decomposed form (NFC, NFD). A letter that the
     vocabulary has in neither form is composed, so it counts as one unknown character.
@@ -227,7 +227,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
     places: list[npt.NDArray[np.intp]] = []
     folded: dict[tuple[str, str], None] = {}
     folds, end = vocabulary.folds, 0
-    for at in np.flatnonzero(~vocabulary.known(text)).tolist():
+    for at in np.flatnonzero(~vocabulary.knows(text)).tolist():
         if at < end:
             continue
         first, last = at, at + 1
@@ -246,7 +246,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
         end = last
     parts.append(text[end:])
     places.append(np.arange(end, len(text)))
-    return Reading("".join(parts), (*folded,), places=np.concatenate(places))
+    return AdaptedText("".join(parts), (*folded,), places=np.concatenate(places))
 
 
 def _joins(text: str, at: int) -> bool:
@@ -269,9 +269,9 @@ def log_note(line: str) -> None:
     logging.getLogger("gpt").warning("%s", line)
 
 
-def known_text(vocabulary: Vocabulary, reading: Reading, name: str = "") -> Reading:
+def check_adapted_text(vocabulary: Vocabulary, reading: AdaptedText, name: str = "") -> AdaptedText:
     """Returns the reading and logs its notes. Raises TextError unless the model knows all of its
-    characters. name: see Reading.notes.
+    characters. name: see AdaptedText.notes.
     """
     try:
         vocabulary._ids_of(reading)

@@ -114,7 +114,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Record:
+class CorpusRecord:
     """The content of NAME.json: a corpus without its ids and the names of its sources."""
 
     identity: CorpusId
@@ -129,11 +129,11 @@ def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
     return data / f"{identity.digest[:16]}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.ids"
 
 
-def read_encoding(path: Path) -> Corpus | None:
+def open_encoded_corpus(path: Path) -> Corpus | None:
     """Opens the corpus at a path; None if its ids or its record are missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
-        record = open_json(files.read(source), Record, source)
+        record = open_json(files.read(source), CorpusRecord, source)
         vocabulary = Vocabulary(record.characters)
         ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
         if len(ids) == record.identity.characters and _checksum(ids) == record.checksum:
@@ -141,10 +141,10 @@ def read_encoding(path: Path) -> Corpus | None:
     return None
 
 
-def find_encodings(data: Path, digest: str) -> Iterator[Corpus]:
+def find_encoded_corpora(data: Path, digest: str) -> Iterator[Corpus]:
     """Yields every encoded corpus in `data` of the text with this digest."""
     for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
-        if corpus := read_encoding(path):
+        if corpus := open_encoded_corpus(path):
             yield corpus
 
 
@@ -297,7 +297,7 @@ def encode_corpus(
     order = choose_split(measures.starts, training, every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
     path = ids_path(data, identity, vocabulary)
-    corpus = read_encoding(path)
+    corpus = open_encoded_corpus(path)
     if corpus is None:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
@@ -310,7 +310,7 @@ def encode_corpus(
                 progress=lambda done: progress(0.5 + done / 2),
             )
             ids = np.memmap(path, vocabulary.dtype, mode="r")
-            record = Record(identity, vocabulary.characters, order.block, _checksum(ids))
+            record = CorpusRecord(identity, vocabulary.characters, order.block, _checksum(ids))
             files.replace(path.with_suffix(".json"), seal_json(record))
         corpus = Corpus(ids, vocabulary, identity, block=order.block)
     progress(1.0)
@@ -328,7 +328,7 @@ def encode_corpus(
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """Opens the encoded text of an earlier run; None if `data` no longer has all of it."""
-    corpus = read_encoding(ids_path(data, identity, vocabulary))
+    corpus = open_encoded_corpus(ids_path(data, identity, vocabulary))
     return corpus and replace(corpus, identity=identity)
 
 

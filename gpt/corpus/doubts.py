@@ -13,7 +13,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
+from gpt.corpus.corpus import Corpus, find_encoded_corpora, release_pages, reopen_corpus
 from gpt.corpus.formats import find_separator
 from gpt.storage.checkpoint_files import Doubts, Manifest
 from gpt.vocabulary import Ids, Vocabulary
@@ -56,7 +56,7 @@ def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
         return 1.0
     learned = list[tuple[Vocabulary, Ids]]()
     for parent in manifest.parent.texts if manifest.parent else ():
-        for corpus in find_encodings(data, parent.digest):
+        for corpus in find_encoded_corpora(data, parent.digest):
             learned.append((corpus.vocabulary, corpus.parts(parent.val_fraction)[0]))
     if trained := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
         learned.append((trained.vocabulary, trained.parts(manifest.train.val_fraction)[0]))
@@ -128,7 +128,7 @@ def _common(first: Ids, second: Ids) -> int:
 def find_doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     """Finds the reasons to doubt losses on the validation split of a corpus."""
     before, val = corpus.parts(train.val_fraction)
-    share = copied_of_validation(before, val, corpus.vocabulary)
+    share = copied_validation_share(before, val, corpus.vocabulary)
     nats = 0.0  # by which 4-gram counting is worse on the last tenth than on any other
     if train.split == "last" and len(corpus.ids) >= FEWEST_SCORED:
         losses = losses_of_tenths(corpus.ids, len(corpus.vocabulary))
@@ -138,7 +138,7 @@ def find_doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     )
 
 
-def copied_of_validation(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
+def copied_validation_share(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
     """Returns the share of the validation text that stands in the training text, as passages or, in
     a list with an item on every line, as whole lines.
     """

@@ -158,7 +158,7 @@ def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
     try:
         return "".join(text for text, _ in decode([data[start:]], codec, start)), codec
     except BadByteError as error:
-        raise not_a_text(name, error, data) from None
+        raise not_text_error(name, error, data) from None
 
 
 def check_start(head: bytes, name: str, encoding: str) -> None:
@@ -171,7 +171,7 @@ def check_start(head: bytes, name: str, encoding: str) -> None:
         try:
             next(decode([head[start:]], codec, start))
         except BadByteError as error:
-            raise not_a_text(name, error, head) from None
+            raise not_text_error(name, error, head) from None
 
 
 def refuse_document(head: bytes, name: str) -> None:
@@ -187,7 +187,7 @@ def refuse_document(head: bytes, name: str) -> None:
             raise TextError(f"{name} is {what}, not plain text{advice}")
 
 
-def not_a_text(name: str, error: BadByteError, data: bytes) -> TextError:
+def not_text_error(name: str, error: BadByteError, data: bytes) -> TextError:
     """Makes an error with a line in the likeliest encodings. data: bytes around the error."""
     lines = data.splitlines(keepends=True)
     foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]

@@ -39,7 +39,7 @@ from gpt.corpus.formats import (
     check_start,
     choose_codec,
     decode,
-    not_a_text,
+    not_text_error,
     read_column,
     recognise_table,
     refuse_document,
@@ -388,7 +388,7 @@ class JoinedText:
                         progress(min(1.0, (done + file.tell()) / total))
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)
-                    raise not_a_text(source.name, error, file.read(2 * CHUNK)) from None
+                    raise not_text_error(source.name, error, file.read(2 * CHUNK)) from None
             done += size
 
 

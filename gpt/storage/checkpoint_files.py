@@ -51,7 +51,7 @@ class _Schema(msgspec.Struct):
     schema: int
 
 
-def to_json(values: Any, indent: int | None = None) -> str:
+def json_to_seal(values: Any, indent: int | None = None) -> str:
     """JSON with BLANK, the schema, and the values of a dataclass or dict. Raises ValueError for NaN
     and infinity.
     """
@@ -84,7 +84,7 @@ def check_seal(data: bytes, source: Path) -> str:
     return digest
 
 
-def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
+def decode_json(text: bytes, kind: type[Kind], source: Path) -> Kind:
     """Decodes the JSON of a sealed file into the class `kind`. Raises CheckpointError for another
     schema or for values of other types.
     """
@@ -99,13 +99,13 @@ def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
 
 def seal_json(values: Any) -> bytes:
     """The bytes of a sealed JSON file with a dataclass."""
-    return seal(to_json(values, indent=1).encode())
+    return seal(json_to_seal(values, indent=1).encode())
 
 
 def open_json(data: bytes, kind: type[Kind], source: Path) -> Kind:
     """Checks a sealed JSON file, and decodes it into the class `kind`. Raises CheckpointError."""
     check_seal(data, source)
-    return decode(data, kind, source)
+    return decode_json(data, kind, source)
 
 
 class _About(msgspec.Struct):
@@ -199,7 +199,7 @@ def pack(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
     """The bytes of a sealed safetensors file, equal for equal content. about: the JSON's values."""
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     # The library writes several metadata entries in a random order, so there is only one.
-    return seal(safetensors.numpy.save(whole, {ENTRY: to_json(about)}))
+    return seal(safetensors.numpy.save(whole, {ENTRY: json_to_seal(about)}))
 
 
 def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes, str]:
@@ -236,7 +236,7 @@ def read_model(path: Path, recorded: str | None = None) -> StoredModel:
     Raises CheckpointError if the file is missing, damaged or not a model of gptx.
     """
     tensors, text, digest = read_sealed(path, recorded)
-    about = decode(text, _About, path)
+    about = decode_json(text, _About, path)
     config = about.config
     if len(about.vocabulary) != config.vocab_size:
         raise CheckpointError(f"damaged: {path} (vocabulary and embedding differ in size)")
@@ -470,7 +470,7 @@ class Manifest:
     def evaluated_characters(self) -> tuple[int, int]:
         """The validation characters that an evaluation predicts, and all validation characters."""
         block_size, most = self.model.block_size, self.train.eval_chars
-        return characters_read(self.val_characters, block_size, most), self.val_characters
+        return characters_to_evaluate(self.val_characters, block_size, most), self.val_characters
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
@@ -496,7 +496,7 @@ class Manifest:
         )
 
 
-def characters_read(total: int, block: int, most: int) -> int:
+def characters_to_evaluate(total: int, block: int, most: int) -> int:
     """The number of characters, of `total`, that an evaluation predicts.
 
     most: the option eval_chars; 0: all. The number is rounded down to whole windows of `block`

@@ -136,7 +136,7 @@ def append(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
 
 
-def check_regular(path: Path) -> None:
+def check_regular_file(path: Path) -> None:
     """Raises OSError for a pipe, which would block, and for a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError("it is not a regular file")
@@ -145,7 +145,7 @@ def check_regular(path: Path) -> None:
 def read(path: Path) -> bytes:
     """The bytes of a file. Raises CheckpointError if it is missing, unreadable or not regular."""
     try:
-        check_regular(path)
+        check_regular_file(path)
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error

@@ -57,7 +57,7 @@ def plan_card(plan: Plan) -> Facts:
         "model": shape,
         "time": _time(plan),
         "goal": f"a loss below {plan.baseline.nats:.3f}, which counting alone reaches; "
-        f"{plan.uniform:.3f} is guessing",
+        f"{plan.uniform_loss:.3f} is guessing",
         **_small(manifest),
         "": "everything else: --all",
     }
@@ -88,7 +88,7 @@ def whole_card(plan: Plan) -> Facts:
         "time": _time(plan),
         "goal": f"below {baseline.nats:.4f} nats/char, which counting {baseline.order}-grams in "
         f"{baseline.counted:,} characters reaches on {baseline.scored:,} others; "
-        f"guessing: {plan.uniform:.4f}",
+        f"guessing: {plan.uniform_loss:.4f}",
         **_small(manifest),
     }
 
@@ -108,7 +108,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "parameters": manifest.model.parameters(),
         "step_seconds": plan.speed.step,
         "seconds_left": plan.seconds_left,
-        "uniform": plan.uniform,
+        "uniform": plan.uniform_loss,
         "counting": counting_record(manifest, (None, 0, 0)),
     }
 

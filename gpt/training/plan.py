@@ -164,7 +164,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     suggests_longer: bool = False
 
-    def changed(self, **values: Any) -> Plan:
+    def with_options(self, **values: Any) -> Plan:
         """Returns the plan with other values of options, except for those that the user has set."""
         values = {name: value for name, value in values.items() if name not in self.fixed}
         manifest = self.manifest
@@ -203,7 +203,7 @@ class Plan:
         return self.manifest.baseline
 
     @property
-    def uniform(self) -> float:
+    def uniform_loss(self) -> float:
         """The loss if all characters of the vocabulary are equally likely."""
         return math.log(len(self.corpus.vocabulary))
 
@@ -253,9 +253,9 @@ def make_plan(
     fixed = frozenset(options) | ({"weight_decay"} if parent else set())
     plan = Plan(corpus, manifest, machine, len(train_ids), fixed)
     plan = fit(plan, None if minutes is None else 60 * minutes)
-    plan = plan.changed(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
+    plan = plan.with_options(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
     if minutes is not None:
-        plan = plan.changed(steps=plan.most_steps)
+        plan = plan.with_options(steps=plan.most_steps)
         manifest = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
         longer = is_default_time and plan.steps < manifest.train.steps
         plan = replace(plan, manifest=manifest, suggests_longer=longer)
@@ -346,7 +346,7 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
     """Fits the plan of a new run to its text, the machine and a time budget."""
     machine, rate = plan.machine, plan.machine.rate
     if machine.has_fast_bfloat16 and plan.is_fitted:
-        plan = plan.changed(precision="bfloat16")
+        plan = plan.with_options(precision="bfloat16")
     if machine.has_fast_bfloat16 and plan.manifest.train.precision == "bfloat16":
         rate *= BFLOAT16_GAIN
     if plan.is_fitted:
@@ -355,12 +355,12 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
         model = plan.manifest.model
         most = max(1, LOGITS // (model.block_size * model.vocab_size))
         if plan.manifest.train.batch_size > most:
-            plan = plan.changed(micro_batch_size=most)
+            plan = plan.with_options(micro_batch_size=most)
     speed = estimate_speed(plan, rate)
     if seconds is not None:
-        plan = plan.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
+        plan = plan.with_options(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
     if plan.is_fitted:
-        plan = fit_epochs(plan)
+        plan = fit_epochs_and_regularisation(plan)
     plan = replace(plan, speed=speed, steps=plan.manifest.train.steps)
     return fit_evaluations(plan)
 
@@ -377,30 +377,30 @@ def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     text = MOST_EPOCHS * plan.train_characters
     longest = plan.corpus.longest_context(train.val_fraction)
     if plan.machine.device != "cpu":
-        plan = plan.changed(block_size=min(model.block_size, longest))
+        plan = plan.with_options(block_size=min(model.block_size, longest))
         most = max(1, int(text / (LEAST_STEPS * plan.manifest.model.block_size)))
-        return plan.changed(batch_size=min(train.batch_size, most))
+        return plan.with_options(batch_size=min(train.batch_size, most))
     if {"n_head", "n_embd"} & plan.fixed:
         plan = replace(plan, fixed=plan.fixed | {"n_head", "n_embd"})
     best = plan
     for in_time, in_text, shape in SHAPES:
-        larger = plan.changed(**shape)
+        larger = plan.with_options(**shape)
         fitted = larger.manifest.model
         if (fitted.n_layer, fitted.n_embd) != (shape["n_layer"], shape["n_embd"]):
-            larger = larger.changed(dropout=model.dropout)
+            larger = larger.with_options(dropout=model.dropout)
         allowed = flops < math.inf or block_weights(fitted) <= block_weights(model)
         needed = min(in_time, 2 * text) * fitted.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
-    return best.changed(block_size=min(best.manifest.model.block_size, longest))
+    return best.with_options(block_size=min(best.manifest.model.block_size, longest))
 
 
-def fit_epochs(plan: Plan) -> Plan:
+def fit_epochs_and_regularisation(plan: Plan) -> Plan:
     """Limits the steps to MOST_EPOCHS epochs, and sets dropout and weight decay by the number of
     epochs and the size of the model. Under pressure to memorise, a preset that sets dropout keeps
     its dropout and its decay.
     """
-    plan = plan.changed(steps=min(plan.manifest.train.steps, plan.most_steps))
+    plan = plan.with_options(steps=min(plan.manifest.train.steps, plan.most_steps))
     model, train, characters = plan.manifest.model, plan.manifest.train, plan.train_characters
     epochs = train.steps * plan.manifest.step_characters / characters
     pressure = epochs * block_weights(model) / characters
@@ -411,7 +411,7 @@ def fit_epochs(plan: Plan) -> Plan:
         dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2))
     decay = DECAY * plan.manifest.step_characters / characters
     decay = round(min(decay, DECAY_OF_EPOCH * min(epochs, MOST_EPOCHS)), 2)
-    return plan.changed(dropout=dropout, weight_decay=max(train.weight_decay, decay))
+    return plan.with_options(dropout=dropout, weight_decay=max(train.weight_decay, decay))
 
 
 def fit_evaluations(plan: Plan) -> Plan:
@@ -429,7 +429,7 @@ def fit_evaluations(plan: Plan) -> Plan:
         evaluations = max(1, train.steps // train.eval_interval)
     characters = EVALUATIONS_SHARE * train.steps * in_step / cost / evaluations
     most = max(LEAST_READ, plan.manifest.model.block_size, int(characters))
-    return plan.changed(eval_chars=most if most < plan.manifest.val_characters else 0)
+    return plan.with_options(eval_chars=most if most < plan.manifest.val_characters else 0)
 
 
 def estimate_speed(plan: Plan, rate: float) -> Speed:

@@ -226,7 +226,7 @@ class Timing:
         pauses = working - self.spent["steps"]
         return pauses + self._pause(now.evaluated_characters[0]) <= PAUSES_SHARE * working
 
-    def affordable(self, characters: int, budget: float) -> int:
+    def affordable_at_end(self, characters: int, budget: float) -> int:
         """Returns how many of the characters can be evaluated in END_SHARE of a budget."""
         seconds, share = self._expected("character") * characters, END_SHARE * budget
         return characters if seconds <= share else int(characters * share / seconds)
@@ -234,7 +234,7 @@ class Timing:
     def reserve(self, now: Manifest, budget: float) -> float:
         """Returns the seconds of a budget to keep for the last evaluations and the last save."""
         read, of = now.evaluated_characters
-        at_end, seconds = self.affordable(of, budget), self._pause(read)
+        at_end, seconds = self.affordable_at_end(of, budget), self._pause(read)
         if at_end > read:
             seconds += self._expected("character") * at_end
         return min(seconds, MOST_RESERVED * budget)

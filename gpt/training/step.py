@@ -34,7 +34,7 @@ from gpt.errors import ConfigError, OutOfMemory
 from gpt.model import GPT
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
-from gpt.storage.checkpoint_files import Clock, characters_read
+from gpt.storage.checkpoint_files import Clock, characters_to_evaluate
 from gpt.training import ranks
 from gpt.training.progress import learning_rate
 from gpt.vocabulary import Ids
@@ -346,7 +346,7 @@ def evaluate(
             histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
             losses = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
             together += float(losses.sum())
-    read = characters_read(len(ids) - 1, config.block_size, most)
+    read = characters_to_evaluate(len(ids) - 1, config.block_size, most)
     alone = ranks.reduce(gpt, "SUM") / read
     return Losses(alone) if mixture is None else Losses(ranks.reduce(together, "SUM") / read, alone)
 
@@ -355,7 +355,7 @@ def window_starts(total: int, block: int, most: int) -> list[Span]:
     """Returns the windows in which a split is evaluated. total: the characters to predict, all but
     the first. If `most` allows fewer, the windows are evenly spread.
     """
-    read, whole = characters_read(total, block, most), total // block
+    read, whole = characters_to_evaluate(total, block, most), total // block
     if read == total:
         spans = [
             (np.arange(whole, dtype=np.int64) * block, block),

@@ -34,7 +34,7 @@ from gpt.storage.checkpoint_files import (
     Probe,
     StoredModel,
     Tensors,
-    characters_read,
+    characters_to_evaluate,
     pack,
     pick_probe_logits,
 )
@@ -239,8 +239,8 @@ class Trainer:
         """
         now = self.manifest
         (read, of), step = now.evaluated_characters, now.best_step
-        most = of if now.clock is None else self.timing.affordable(of, now.clock.seconds)
-        most = characters_read(of, now.model.block_size, most)
+        most = of if now.clock is None else self.timing.affordable_at_end(of, now.clock.seconds)
+        most = characters_to_evaluate(of, now.model.block_size, most)
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
         yield Evaluating()
