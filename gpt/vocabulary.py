@@ -21,9 +21,8 @@ from gpt.words import first_few, pluralize
 
 Ids = npt.NDArray[np.integer[Any]]
 
-#: Characters with the same meaning, then their replacements where a quotation mark opens, then
-#: those elsewhere; the most similar one comes first. The rows are quotation marks, dashes and
-#: spaces.
+#: A row has characters with the same meaning, their replacements where a quotation mark opens, and
+#: their replacements elsewhere, the most similar one first.
 _SINGLE, _DOUBLE = "'’‘‚‛ʼ′´`", '"”“„‟″'
 _SPACES = "".join(map(chr, (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _FOLDS = (
@@ -34,7 +33,7 @@ _FOLDS = (
     ("—―", "—–-", "—–-"),
     (_SPACES, " ", " "),
 )
-_OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # after them, a quotation mark opens, or may open
+_OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # after these, a quotation mark opens or may open
 _JAMO = range(0x1100, 0x1200)  # the parts of Korean syllables
 
 
@@ -97,8 +96,9 @@ class Vocabulary:
         return self._ids_of(self.adapt(text, unknown))
 
     def adapt(self, text: str, unknown: Unknown = "fold") -> AdaptedText:
-        """Changes a text so that the model can read it. With "fold" or "error", unknown characters
-        may remain. Raises ValueError for another `unknown`.
+        """Changes a text so that the model can read it. unknown: "fold" replaces unknown characters
+        by known ones with the same meaning; "skip" also removes the others; "error" keeps the text.
+        Raises ValueError for another `unknown`.
         """
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
@@ -108,16 +108,16 @@ class Vocabulary:
             text = unix_lines(text)
         if self.knows(text).all():
             return AdaptedText(text)
-        reading = fold(text, self)
-        return reading if unknown == "fold" else reading.without_unknown(self)
+        adapted = fold(text, self)
+        return adapted if unknown == "fold" else adapted.without_unknown(self)
 
-    def _ids_of(self, reading: AdaptedText) -> Ids:
+    def _ids_of(self, adapted: AdaptedText) -> Ids:
         """Returns (characters,) ids. Raises TextError, which may suggest a letter's other case."""
-        ids = self._ids_or_none(reading.text)
+        ids = self._ids_or_none(adapted.text)
         if (ids < 0).any():
             at = int(np.argmin(ids >= 0))
-            place = at if reading.places is None else int(reading.places[at])
-            wrong = reading.text[at]
+            place = at if adapted.places is None else int(adapted.places[at])
+            wrong = adapted.text[at]
             quoted = repr(wrong) if wrong.isprintable() else ascii(wrong)
             cased = wrong.swapcase()
             hint = "" if self.unknown(cased) else f"the model knows {cased!r}; "
@@ -155,8 +155,8 @@ class Vocabulary:
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
         """Returns the ids as an (n,) array. Raises TypeError unless they are one row of whole
-        numbers, ValueError for an id that the vocabulary does not have. name: that of the ids, for
-        errors.
+        numbers, ValueError for an id that the vocabulary does not have. name: what errors call the
+        ids.
         """
         row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
@@ -175,10 +175,10 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class AdaptedText:
-    """A text as a model can read it.
+    """The result of Vocabulary.adapt.
 
-    folded: pairs of a typed text and the text that the model reads in its place. left_out: unknown
-    characters that were removed. places (characters,): the position of each character in the typed
+    folded: pairs of a part of the typed text and its replacement. left_out: unknown characters that
+    were removed. places (characters,): the position of each character in the typed
     text; None: the text is unchanged.
     """
 
@@ -269,14 +269,14 @@ def log_note(line: str) -> None:
     logging.getLogger("gpt").warning("%s", line)
 
 
-def check_adapted_text(vocabulary: Vocabulary, reading: AdaptedText, name: str = "") -> AdaptedText:
-    """Returns the reading and logs its notes. Raises TextError unless the model knows all of its
-    characters. name: see AdaptedText.notes.
+def check_adapted_text(vocabulary: Vocabulary, adapted: AdaptedText, name: str = "") -> AdaptedText:
+    """Logs the notes of an adapted text, and returns the text. Raises TextError if it still has
+    unknown characters. name: see AdaptedText.notes.
     """
     try:
-        vocabulary._ids_of(reading)
+        vocabulary._ids_of(adapted)
     except TextError as error:
         raise TextError(f"{name}: {error}" if name else str(error)) from error
-    for line in reading.notes(name):
+    for line in adapted.notes(name):
         log_note(line)
-    return reading
+    return adapted

@@ -52,8 +52,8 @@ class _Schema(msgspec.Struct):
 
 
 def json_to_seal(values: Any, indent: int | None = None) -> str:
-    """JSON with BLANK, the schema, and the values of a dataclass or dict. Raises ValueError for NaN
-    and infinity.
+    """Returns JSON for `seal`: BLANK, the schema, and the values of a dataclass or dict. Raises
+    ValueError for NaN and infinity.
     """
     sealed = {"digest": BLANK, "schema": SCHEMA, **msgspec.to_builtins(values)}
     return json.dumps(sealed, ensure_ascii=False, indent=indent, allow_nan=False)
@@ -333,10 +333,10 @@ class Doubts:
             )
         if self.unlike:
             texts.append(
-                "the end of the text, which validates, is unlike the rest: its loss with counting "
-                f"is {self.unlike:.2f} nats above that of any other tenth (a licence, another "
-                "author or language?), so gptx takes the last step as the best; remove this end, "
-                "or validate on pieces of the whole text: `split='every:20'`"
+                "the end of the text is for validation, but it is unlike the rest: the loss of "
+                f"counting is {self.unlike:.2f} nats higher there than on any other tenth (a "
+                "licence, another author or language?), so gptx takes the last step as the best; "
+                "remove this end, or validate on pieces of the whole text: `split='every:20'`"
             )
         return texts
 
@@ -375,9 +375,10 @@ class Parent:
 class Clock:
     """The time budget of a training, for the steps after `start_step`.
 
-    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at that
-    step. peak: the highest learning rate, as a share of the option `learning_rate`. progress: the
-    share of the learning-rate schedule that is done; it never falls, and training ends at 1.
+    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at
+    `start_step`. peak: the highest learning rate, as a share of the option `learning_rate`.
+    progress: the share of the learning-rate schedule that is done; it never falls, and training
+    ends at 1.
     """
 
     seconds: float
@@ -394,7 +395,7 @@ class Clock:
     def after_step(self, now: Manifest, reserve: float) -> Clock:
         """The clock after a step. reserve: seconds for the last evaluation and save.
 
-        The schedule ends earlier if the run has done train.steps, the most that the text allows.
+        Training ends earlier if the run has done train.steps, the most steps that the text allows.
         """
         by_time = (now.elapsed - self.start_elapsed) / max(self.seconds - reserve, 1e-9)
         by_text = (now.step - self.start_step) / (now.train.steps - self.start_step)
@@ -409,11 +410,11 @@ class Manifest:
     the text (`doubts`), the last evaluated step, as such a split prefers a model that has learned
     little. val_loss and best_loss are measured on the same number of evaluated_characters.
     final_loss: the loss of best_step on final_characters characters, measured at the end of a run
-    whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT alone.
-    seconds: time spent on steps. elapsed: time since training began, without interruptions. clock:
-    only in a run with a time budget; train.steps is then the most that the text allows. imported:
-    the program that trained the model; `train` then has only the number of steps, and corpus.digest
-    is "" if the training text is unknown.
+    if earlier evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT
+    alone. seconds: time spent on steps. elapsed: time since training began, without interruptions.
+    clock: only in a run with a time budget; train.steps is then the most steps that the text
+    allows. imported: the program that trained the model; `train` then has only the number of steps,
+    and corpus.digest is "" if the training text is unknown.
     """
 
     step: int

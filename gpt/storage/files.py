@@ -70,7 +70,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flushes a folder's list of names to the disk; Windows does this without being told."""
+    """Flushes a folder's list of names to the disk. Windows does this by itself."""
     if os.name != "nt":
         with _opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
@@ -92,8 +92,8 @@ def _temporary(path: Path) -> Path:
 
 @contextmanager
 def replace_in_pieces(path: Path) -> Iterator[Write]:
-    """Makes or replaces a file that the block writes in pieces. Readers never see a part of it.
-    Raises OSError and any error of the block; the old file is then unchanged.
+    """Makes or replaces a file that the block writes in pieces. Readers see the old file or the
+    whole new file. Raises OSError and any error of the block; the old file is then unchanged.
     """
     temporary = _temporary(path)
     try:

@@ -122,7 +122,7 @@ class Overview(Result):
         return {**vars(self.manifest.model), **vars(self.manifest.train)}
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """The run's loss, text and model. The long form adds the options that are known."""
+        """The run's loss, text and model. all: adds the options, if gptx knows them."""
         manifest = self.manifest
         facts: dict[str, str] = {
             "loss": "" if manifest.imported else _loss_facts(manifest),

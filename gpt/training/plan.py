@@ -1,5 +1,5 @@
-"""Plans a training before its first step: the model, the text, the time, and the loss to reach. For
-a resumed run, the plan refuses options that may not change, and has warnings for the user.
+"""Plans a training before its first step: the model, the text, the time, and the loss to reach. The
+plan of a resumed run refuses options that must not change, and has warnings for the user.
 
 gptx fits the presets default and best to the corpus and the time. The limits that a corpus sets
 (epochs, dropout, context) apply on every device, the shapes only on CPUs. Evaluations are fitted in
@@ -32,7 +32,7 @@ from gpt.training.progress import UNKNOWN, Speed
 from gpt.training.step import check_memory
 
 RATED = 500  # matrix products that are timed
-LATER_PEAK = 0.5  # share of `learning_rate` with which a finished run begins again
+LATER_PEAK = 0.5  # share of `learning_rate` with which a finished run goes on, if it is prolonged
 
 
 def _shape(
@@ -41,12 +41,12 @@ def _shape(
     return dict(locals())
 
 
-#: Shapes for a CPU, from the least work per character to the most. A shape needs time to train on
-#: the first number of characters; for a small text, time for twice its epochs is enough (a busy
-#: machine makes half of the steps). A shape also needs a text whose epochs have the second number
-#: of characters. With less time or text, the shape before it reaches a lower loss, so more time
-#: does not make the loss worse. One shape sets the dropout with which it was measured, unless the
-#: user has set another number of layers or another width.
+#: Shapes for a CPU, from the least work per character to the most. A shape needs enough time to
+#: train on the first number of characters. For a small text, the time for 2 * MOST_EPOCHS epochs is
+#: enough (twice, as a busy machine makes half of the steps). A shape also needs a text that has the
+#: second number of characters in MOST_EPOCHS epochs. With less time or text, the shape before it
+#: reaches a lower loss, so more time does not make the loss worse. One shape sets the dropout with
+#: which it was measured, unless the user has set another number of layers or another width.
 SHAPES = (
     (0, 0, _shape(1, 4, 128, 128, 8)),
     (900_000, 380_000, _shape(2, 4, 128, 128, 8)),
@@ -58,22 +58,23 @@ SHAPES = (
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
-LEAST_STEPS = 250  # fewest steps that a fitted batch size on a GPU leaves in MOST_EPOCHS
+LEAST_STEPS = 250  # on a GPU, the batch size leaves at least so many steps in MOST_EPOCHS epochs
 #: Most logits that a CPU computes at once in a step, unless one sequence has more. They take 8 MB;
 #: their probabilities and their gradient take as much each.
 LOGITS = 2**21
 
 #: For presets without dropout: the dropout per unit of pressure to memorise (epochs × matrix
-#: entries / characters), and the most dropout. Below PRESSURE there is none, as it would raise the
+#: entries / characters), and the most dropout. Below PRESSURE, dropout is 0, as it would raise the
 #: loss.
 DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
-#: For the same presets: weight decay × steps in an epoch, and the most decay per epoch. The product
-#: is constant, so the weights average over as many epochs of any text (Wang & Aitchison 2024).
+#: For the same presets: weight decay × steps in an epoch, and the largest weight decay divided by
+#: the training's number of epochs (at most MOST_EPOCHS). The first is constant, so the weights
+#: average over the same number of epochs for every text (Wang & Aitchison 2024).
 DECAY, DECAY_OF_EPOCH = 250, 0.2
 
-EVALUATIONS_SHARE = 0.05  # of the training's time: the most that all evaluations take
+EVALUATIONS_SHARE = 0.05  # largest share of the time of the steps that all evaluations take
 LEAST_READ = 2_000  # fewest characters that an evaluation reads, if the split has them
-STEPS_SHARE = 0.9  # of a time budget, about; evaluations and saves take the rest
+STEPS_SHARE = 0.9  # approximate share of steps in a time budget, beside evaluations and saves
 
 #: For the first estimate of a run's time, which the run's own steps correct: the share of the
 #: cores' rate that training reaches; most threads that make steps faster; seconds that even the
@@ -119,8 +120,8 @@ class Machine:
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """Measures this machine. The slowest rank sets the rate of all. Raises ConfigError if a
-        single process cannot compute on the device; `ranks.join` has checked that of several.
+        """Measures this machine. The slowest rank sets the rate of all. Raises ConfigError if this
+        process cannot compute on the device; with several ranks, `ranks.join` has checked this.
         """
         size = ranks.world_size()
         device = resolve_device(device) if size > 1 else check_device(device, try_device)
@@ -150,8 +151,8 @@ class Machine:
 @dataclass(frozen=True)
 class Plan:
     """A planned training. manifest: that of the run's start, or of the step to resume. fixed: names
-    of the options that the user has set. steps: the number in all; with a time budget, an estimate.
-    suggests_longer: whether the preset has set the time, so that the user may want more.
+    of the options that the user has set. steps: the number of all steps; with a time budget, an
+    estimate. suggests_longer: whether the preset has set the time, and the text allows more steps.
     """
 
     corpus: Corpus
@@ -179,7 +180,7 @@ class Plan:
 
     @property
     def most_steps(self) -> int:
-        """The most steps, at least one. In a fitted preset, they make MOST_EPOCHS epochs."""
+        """The most steps: in a fitted preset, those of MOST_EPOCHS epochs; otherwise MOST_STEPS."""
         epochs = MOST_EPOCHS * self.train_characters // self.manifest.step_characters
         return max(1, epochs) if self.is_fitted else MOST_STEPS
 
@@ -218,8 +219,8 @@ def make_plan(
     baseline: Baseline,
     parent: Parent | None = None,
 ) -> Plan:
-    """Plans a new run with the values of a preset, some of which the user's options replace. This
-    is a pure function, so all ranks make the same plan.
+    """Plans a new run with the values of a preset, except for the options that the user has set.
+    This is a pure function, so all ranks make the same plan.
 
     minutes: a time budget. baseline: the losses of counting. parent: the model whose weights the
     run starts with; the options then include its layout. Raises ConfigError, TextError,
@@ -310,8 +311,8 @@ def resume_plan(
 
 def _prolonged(plan: Plan, seconds: float) -> Manifest:
     """Returns the manifest with this many seconds more, within the epochs that its preset allows. A
-    finished run begins again at LATER_PEAK; an unfinished run goes on with the learning rate that
-    it has. Raises ConfigError if no epochs are left.
+    finished run goes on with a learning rate of LATER_PEAK · learning_rate; an unfinished run keeps
+    its present learning rate. Raises ConfigError if no epochs are left.
     """
     manifest, most = plan.manifest, plan.most_steps
     step, clock = manifest.step, manifest.clock
@@ -319,8 +320,8 @@ def _prolonged(plan: Plan, seconds: float) -> Manifest:
     require(
         step < most,
         "minutes",
-        f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
-        f"on more text, or give `steps={2 * step}`",
+        f"the run has read its text {epochs:.0f} times; with more, the model would learn it "
+        f"by heart. Train on more text, or give `steps={2 * step}`",
     )
     if manifest.progress >= 1:
         clock = Clock(
@@ -335,7 +336,7 @@ def _prolonged(plan: Plan, seconds: float) -> Manifest:
 
 
 def _check_resources(plan: Plan) -> None:
-    """Raises OutOfMemory if a step needs more memory, TextError if the corpus is too short."""
+    """Raises OutOfMemory if a step needs too much memory, TextError if the corpus is too short."""
     model, train, machine = plan.manifest.model, plan.manifest.train, plan.machine
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)

@@ -26,11 +26,11 @@ from gpt.training import ranks
 from gpt.words import missing_package
 
 NO_CURVES = frozenset({"step", "best_step"})  # keys of a record that are no measurements
-NEWEST, ENOUGH = 31, 5  # most and fewest steps whose median is the time of a step
+NEWEST, ENOUGH = 31, 5  # most and fewest newest steps whose median time is used
 MOST_MEDIANS = 20  # medians; if a step takes longer, the machine was suspended
-PAUSES_SHARE = 0.1  # of the time so far: the most that evaluations, samples and saves take
-END_SHARE = 0.05  # of a time budget: the most for the last evaluation
-MOST_RESERVED = 0.5  # of a time budget: the most that is kept for the end
+PAUSES_SHARE = 0.1  # largest share of the time so far for evaluations, samples and saves
+END_SHARE = 0.05  # largest share of a time budget for the last evaluation
+MOST_RESERVED = 0.5  # largest share of a time budget that is kept for the end
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Sampled:
 @dataclass(frozen=True)
 class Stopped:
     """The training has ended. reason: "finished", "patience", or the argument of Trainer.stop.
-    spent: name -> seconds of the parts of the training, see Timing.
+    spent: name of a part of the training -> its seconds, see Timing.
     """
 
     step: int
@@ -185,7 +185,7 @@ class Timing:
     def step(self) -> float:
         """Returns the seconds of the step since the last call, at most MOST_MEDIANS medians. In a
         longer step, the machine was suspended. If the next step is as long, steps have become
-        slower; then the next step also gets the seconds that did not count.
+        slower; then the seconds above this limit count after all, in both steps' sum.
         """
         seconds, most = self.lap("steps"), math.inf
         if len(self._newest) >= ENOUGH:
@@ -244,6 +244,6 @@ class Timing:
         return self._expected("fitting") + reading + self._expected("saving")
 
     def _expected(self, what: str) -> float:
-        """Returns measured or estimated seconds. Slow steps raise an estimate."""
+        """Returns measured or estimated seconds. If steps are slow, an estimate is × `slowdown`."""
         seconds: float = getattr(self.speed, what)
         return seconds if what in self._measured else seconds * max(1.0, self.slowdown)

@@ -63,7 +63,7 @@ from gpt.training.step import (
 )
 from gpt.vocabulary import Ids, Vocabulary
 
-PROBE_POSITIONS = 512  # limits the time to open a model, which computes their logits
+PROBE_POSITIONS = 512  # most positions; opening a model computes the logits of all
 PROBE_LOGITS = 2**25  # limits the time to compute a probe with a very large vocabulary
 PROBE_AT_ONCE = 2**20  # logits computed together, unless a row has more; limits the memory
 PROBE_NUMBERS = 2**14  # stored logits; limits the size of a checkpoint with a large vocabulary
@@ -75,8 +75,8 @@ Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 class Job:
     """What a trainer trains: a model on a corpus, from the manifest's step on.
 
-    speed: estimates, until the trainer has measured the speed. experts: those of counting, if they
-    are already counted. start: the model whose weights a new run starts with. began: the time of
+    speed: estimates, until the trainer has measured the speed. experts: those of counting; None:
+    the trainer counts. start: the model whose weights a new run starts with. began: the time of
     time.perf_counter at which the preparation of the training began.
     """
 
@@ -340,8 +340,8 @@ def model_bytes(
 
 
 def make_probe(model: GPT, text: Ids) -> Probe:
-    """Returns a probe of a model: the start of a text, then all characters of the vocabulary
-    (evenly spread ones of a large vocabulary), in rows as long as the context, with their logits.
+    """Returns a probe of a model. Its texts are the start of `text`, then all characters of the
+    vocabulary (of a large vocabulary, evenly spread ones), in rows as long as the context.
     """
     config = model.config
     positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
@@ -361,7 +361,7 @@ def make_probe(model: GPT, text: Ids) -> Probe:
 def exact_logits(
     model: GPT, ids: Ids
 ) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """Yields (L, vocab_size) float64 logits of each of (R, L) ids, on the CPU, without dropout."""
+    """Yields (L, vocab_size) float64 logits of every row of (R, L) ids, on the CPU, no dropout."""
     exact = copy.deepcopy(model).cpu().double().eval()
     for name, table in exact.position.tables(model.config).items():
         setattr(exact.position, name, table)
