@@ -109,7 +109,15 @@ class Vocabulary:
         if self.knows(text).all():
             return AdaptedText(text)
         adapted = fold(text, self)
-        return adapted if unknown == "fold" else adapted.without_unknown(self)
+        if unknown == "fold":
+            return adapted
+        is_known = self.knows(adapted.text)
+        return replace(
+            adapted,
+            text="".join(compress(adapted.text, is_known)),
+            left_out="".join(compress(adapted.text, ~is_known)),
+            places=None if adapted.places is None else adapted.places[is_known],
+        )
 
     def _ids_of(self, adapted: AdaptedText) -> Ids:
         """Returns (characters,) ids. Raises TextError, which may suggest a letter's other case."""
@@ -186,16 +194,6 @@ class AdaptedText:
     folded: tuple[tuple[str, str], ...] = ()
     left_out: str = ""
     places: npt.NDArray[np.integer[Any]] | None = None
-
-    def without_unknown(self, vocabulary: Vocabulary) -> AdaptedText:
-        """Removes the characters that are not in the vocabulary."""
-        is_known = vocabulary.knows(self.text)
-        return replace(
-            self,
-            text="".join(compress(self.text, is_known)),
-            left_out="".join(compress(self.text, ~is_known)),
-            places=None if self.places is None else self.places[is_known],
-        )
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Yields notes for the user. name: the name of the text, if there are several."""

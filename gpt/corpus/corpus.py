@@ -56,10 +56,9 @@ FEWEST_CONTEXTS = 4  # in a validation block; most windows would cross borders o
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,): memory-mapped, the training split before the validation
-    split. The training split ends at `identity.boundary`; if that is None, `val_fraction` decides
-    where. notes: for the user. block: the number of characters in a validation block; 0 if the
-    validation split consists of whole texts or of the end of the text.
+    """An encoded text. ids (characters,): memory-mapped, the training split first. This split ends at
+    `identity.boundary`; if that is None, `val_fraction` decides where. notes: for the user. block:
+    characters of a validation block; 0 if the end of a text or whole texts are for validation.
     """
 
     ids: Ids
@@ -104,9 +103,7 @@ class Corpus:
         return parts
 
     def item_separator(self, train: TrainConfig) -> Ids | None:
-        """Returns the ids of the separator between two items of a list; None without the option
-        `items`. Raises TextError if the text lacks a character of the separator.
-        """
+        """Returns the separator's ids; None without `items`. Raises TextError for new characters."""
         separator = train.item_separator
         if missing := self.vocabulary.unknown(separator):
             raise TextError(
@@ -118,10 +115,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class CorpusRecord:
-    """The content of NAME.json: all about a corpus except its ids and the names of its sources.
-
-    block: see Corpus. checksum: that of the ids.
-    """
+    """The content of NAME.json: all about a corpus except its ids and the names of its sources."""
 
     identity: CorpusId
     characters: str
@@ -136,7 +130,7 @@ def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
 
 
 def open_encoded_corpus(path: Path) -> Corpus | None:
-    """Opens the corpus whose ids are at a path; None if these or their record are damaged."""
+    """Opens the corpus whose ids are at a path; None if its files are missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
         record = open_json(files.read(source), CorpusRecord, source)
@@ -254,9 +248,8 @@ def write_ids(
     digest: str,
     progress: Progress = no_progress,
 ) -> None:
-    """Writes the ids of a text into a file, the training split first. digest: the text's digest in
-    the first pass. If the text has changed since, or if an error occurs, no file remains. Raises
-    OSError, TextError.
+    """Writes the ids of a text, the training split first. digest: that of the first pass. If the
+    text has changed since, or if an error occurs, no file remains. Raises OSError, TextError.
     """
     hashed, at, borders = blake3(), 0, order.borders
     ends = [0, (order.boundary or 0) * table.itemsize]  # the next bytes of both splits
@@ -347,9 +340,7 @@ def read_corpus(
     parent: Vocabulary | None = None,
     progress: Progress = no_progress,
 ) -> Corpus:
-    """Finds and encodes texts, and the validation text that `config` names. parent: see
-    build_vocabulary. Raises TextError, StorageError.
-    """
+    """Finds and encodes texts and their validation text. parent: see build_vocabulary."""
     files.delete_abandoned(data)
     sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()

@@ -44,8 +44,6 @@ TABLE_BITS = 22
 #: the validation text that are searched for.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
-Hashes = npt.NDArray[np.uint64]
-
 
 def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
     """Returns the share of a text that the weights of the run named `run` have learned. It is 1 if
@@ -110,7 +108,7 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     return covered / len(text)
 
 
-def _hashes(blocks: Ids) -> Hashes:
+def _hashes(blocks: Ids) -> npt.NDArray[np.uint64]:
     """Hashes (N, BLOCK) ids -> (N,) hashes."""
     words = np.ascontiguousarray(blocks).view(np.uint64)
     hashes = np.zeros(len(words), np.uint64)

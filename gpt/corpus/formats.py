@@ -291,9 +291,7 @@ def recognise_table(head: str) -> Table | None:
 
 
 def note_on_kind(head: str) -> str:
-    """Names the kind of a text, what a model would learn from it besides words, and how to avoid
-    this; "" for plain text. head: the start of the text.
-    """
+    """Says what a model would learn besides words, and how to avoid this; "" for plain text."""
     head = head[:SHOWN]
     if table := recognise_table(head):
         learned = "all columns" if table.delimiter else "names, braces, quotes and \\u2014"

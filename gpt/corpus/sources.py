@@ -244,7 +244,7 @@ def _folder(folder: Path) -> list[Source]:
     sources = [Source(path, printable(path)) for path in paths]
     if others:
         names = sorted(printable(path.relative_to(folder)) for path in others)
-        unread = f"{pluralize(len(others), 'file')} not read (gptx reads {patterns})"
+        unread = f"{pluralize(len(others), 'file')} not read (in folders, gptx reads {patterns})"
         note = f"{printable(folder)}: {unread}: {first_few(names, MOST_NAMED, ', ')}{advice}"
         sources[0] = replace(sources[0], note=note)
     return sources

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: the manifest, which has everything about it except tensors, and the
+"""The files of a checkpoint: the manifest, which has everything except tensors, and the
 model file (safetensors). Reading a file checks it completely.
 
 The names, shapes and types of a model's tensors must be those that its config needs, and all
@@ -39,7 +39,7 @@ BLANK = "0" * 64  # what a file has in place of its digest while the digest is c
 _DIGEST = re.compile(rb"digest\W+([0-9a-f]{64})")
 Kind = TypeVar("Kind")
 EXCERPT_LENGTH = 1000  # characters of the validation split that a model file contains
-ENTRY = "gptx"  # the name of the file's metadata entry that has gptx's JSON
+ENTRY = "gptx"  # the entry of a safetensors file's metadata that has gptx's JSON
 #: The arrays of counted n-grams (gpt/counting/tables.py), and of the gate that mixes them in.
 COUNTING = ("symbols", "counts", "children", "gate")
 
@@ -98,7 +98,7 @@ def decode_json(text: bytes, kind: type[Kind], source: Path) -> Kind:
 
 
 def seal_json(values: Any) -> bytes:
-    """The bytes of a sealed JSON file with a dataclass."""
+    """Returns the bytes of a sealed JSON file with the values of a dataclass."""
     return seal(json_to_seal(values, indent=1).encode())
 
 

@@ -48,7 +48,7 @@ class Curve(Arrays):
 
     steps: the steps of the evaluations. train: the mean loss of the training steps since the
     previous evaluation. val: the validation loss. characters: the number of validation characters
-    that it was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
+    that `val` was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
     where the log does not have it; None if the log never has it.
     """
 

@@ -249,7 +249,6 @@ def _split(plan: Plan) -> str:
     facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate: {_validation(plan)}"
     if read < of:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the last one, after "
-        facts += "the training, reads all"
-        if plan.manifest.clock is not None:
-            facts += ", or as many as 5% of the time allows"
+        limit = "" if plan.manifest.clock is None else ", or as many as 5% of the time allows"
+        facts += f"the training, reads all{limit}"
     return facts

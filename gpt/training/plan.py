@@ -89,7 +89,7 @@ ORTHOGONALISING, BFLOAT16_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
 
 def _core_rate() -> float:
     """Measures the operations per second of one core in small float32 matrix products. Only the
-    fastest product counts, so other work on the machine changes the rate by a few per cent.
+    fastest product counts, so other work on the machine changes the rate little.
     """
     a, b = np.random.default_rng(1).random((2, 64, 64), np.float32)
     product = np.empty_like(a)
@@ -369,9 +369,8 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
 def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     """Fits the context to the corpus, and on a CPU the shape, on a GPU the batch size.
 
-    On a CPU, this takes the largest of SHAPES that the corpus and `flops` operations can train
-    well. Without a limit of operations, it takes no shape that is larger than the preset's. Options
-    that the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head
+    On a CPU, this takes the largest of SHAPES for which the text and `flops` operations suffice.
+    Without a limit of operations, it takes no shape that is larger than the preset's. Options that the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head
     must divide n_embd.
     """
     model, train = plan.manifest.model, plan.manifest.train
@@ -416,8 +415,8 @@ def fit_epochs_and_regularisation(plan: Plan) -> Plan:
 
 
 def fit_evaluations(plan: Plan) -> Plan:
-    """Limits what evaluations read: together they take at most EVALUATIONS_SHARE of the steps'
-    time.
+    """Limits the characters that an evaluation reads, so that all evaluations take at most
+    EVALUATIONS_SHARE of the steps' time.
 
     The quotient of the times for an evaluated and a trained character is rounded up to a power of
     two, so that slightly different speeds give the same number of characters.

@@ -185,7 +185,7 @@ class Timing:
     def step(self) -> float:
         """Returns the seconds of the step since the last call, at most MOST_MEDIANS medians. In a
         longer step, the machine was suspended. If the next step is as long, steps have become
-        slower; then the seconds above this limit count after all, in both steps' sum.
+        slower; then the next step also gets the seconds that did not count.
         """
         seconds, most = self.lap("steps"), math.inf
         if len(self._newest) >= ENOUGH:
@@ -244,6 +244,6 @@ class Timing:
         return self._expected("fitting") + reading + self._expected("saving")
 
     def _expected(self, what: str) -> float:
-        """Returns measured or estimated seconds. If steps are slow, an estimate is × `slowdown`."""
+        """Returns measured seconds, or an estimate, which slow steps multiply by `slowdown`."""
         seconds: float = getattr(self.speed, what)
         return seconds if what in self._measured else seconds * max(1.0, self.slowdown)
