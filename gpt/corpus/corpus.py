@@ -56,7 +56,7 @@ FEWEST_CONTEXTS = 4  # in a validation block; most windows would cross borders o
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,): memory-mapped, the training split first. This split ends at
+    """An encoded text. ids (characters,): memory-mapped, the training split first, which ends at
     `identity.boundary`; if that is None, `val_fraction` decides where. notes: for the user. block:
     characters of a validation block; 0 if the end of a text or whole texts are for validation.
     """
@@ -103,7 +103,7 @@ class Corpus:
         return parts
 
     def item_separator(self, train: TrainConfig) -> Ids | None:
-        """Returns the separator's ids; None without `items`. Raises TextError for new characters."""
+        """Returns the separator's ids; None without `items`. Raises TextError if it is unknown."""
         separator = train.item_separator
         if missing := self.vocabulary.unknown(separator):
             raise TextError(

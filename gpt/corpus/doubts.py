@@ -142,8 +142,7 @@ def copied_validation_share(train: Ids, val: Ids, vocabulary: Vocabulary) -> flo
     """Returns the share of the validation text that stands in the training text, as passages or, in
     a list with an item on every line, as whole lines.
     """
-    start = vocabulary.decode(val[: 2**14])
-    if find_separator(start) == "\n":
+    if find_separator(vocabulary.decode(val[: 2**14])) == "\n":
         parts = (_sample(part, MOST_LINES) for part in (train, val))
         learned, lines = (vocabulary.decode(part).split("\n") for part in parts)
         distinct, lines = {*learned}, [line for line in lines if line]

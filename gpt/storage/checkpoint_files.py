@@ -1,5 +1,5 @@
-"""The files of a checkpoint: the manifest, which has everything except tensors, and the
-model file (safetensors). Reading a file checks it completely.
+"""The files of a checkpoint: the manifest, which has everything except tensors, and the model file
+(safetensors). Reading a file checks it completely.
 
 The names, shapes and types of a model's tensors must be those that its config needs, and all
 numbers must be finite. A sealed file contains a digest of its own bytes, so that it can be checked
@@ -231,9 +231,8 @@ def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
 
 
 def read_model(path: Path, recorded: str | None = None) -> StoredModel:
-    """Reads and checks a model file. recorded: the digest in the manifest; None: not known.
-
-    Raises CheckpointError if the file is missing, damaged or not a model of gptx.
+    """Reads and checks a model file. recorded: the digest in the manifest; None: not known. Raises
+    CheckpointError if the file is missing, damaged or not a model of gptx.
     """
     tensors, text, digest = read_sealed(path, recorded)
     about = decode_json(text, _About, path)
@@ -393,9 +392,8 @@ class Clock:
         return self.start_elapsed + self.seconds
 
     def after_step(self, now: Manifest, reserve: float) -> Clock:
-        """The clock after a step. reserve: seconds for the last evaluation and save.
-
-        Training ends earlier if the run has done train.steps, the most steps that the text allows.
+        """The clock after a step. reserve: seconds for the last evaluation and save. Training ends
+        earlier if the run has done train.steps, the most steps that the text allows.
         """
         by_time = (now.elapsed - self.start_elapsed) / max(self.seconds - reserve, 1e-9)
         by_text = (now.step - self.start_step) / (now.train.steps - self.start_step)
@@ -498,10 +496,9 @@ class Manifest:
 
 
 def characters_to_evaluate(total: int, block: int, most: int) -> int:
-    """The number of characters, of `total`, that an evaluation predicts.
-
-    most: the option eval_chars; 0: all. The number is rounded down to whole windows of `block`
-    characters, unless it is less than one window.
+    """The number of `total` characters that an evaluation predicts. most: the option eval_chars; 0:
+    all. The number is rounded down to whole windows of `block` characters, unless it is less than
+    one window.
     """
     if not 0 < most < total:
         return total

@@ -44,9 +44,8 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, position: int | None = None) -> None:
-    """Writes all bytes, in several calls if the system takes only some of them in one call.
-
-    position: where in the file to write the first byte; None: after the bytes written before.
+    """Writes all bytes, in several calls if the system takes only some at once. position: where in
+    the file to write the first byte; None: after the bytes written before.
     """
     if position is not None:
         os.lseek(descriptor, position, os.SEEK_SET)

@@ -47,9 +47,9 @@ class Curve(Arrays):
     """A run's losses at its N evaluations, in nats per character; all arrays are (N,).
 
     steps: the steps of the evaluations. train: the mean loss of the training steps since the
-    previous evaluation. val: the validation loss. characters: the number of validation characters
-    that `val` was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
-    where the log does not have it; None if the log never has it.
+    previous evaluation. val: the validation loss. characters: the number of characters on which
+    `val` was measured. gpt: in a run with counting, the validation loss of the GPT alone, NaN where
+    the log does not have it; None if the log never has it.
     """
 
     steps: npt.NDArray[np.int64]

@@ -244,9 +244,8 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the run for one trainer, and deletes the temporary files of a killed trainer.
-
-        The system releases the lock when the process ends. Raises RunInUseError, StorageError.
+        """Locks the run for one trainer, and deletes the temporary files of a killed trainer. The
+        system releases the lock when the process ends. Raises RunInUseError, StorageError.
         """
         import filelock
 
@@ -316,9 +315,8 @@ def pin_run(root: Path, name: str) -> None:
 
 
 def find_run(root: Path, name: str | None = None) -> Run:
-    """The named run; without a name, the pinned run, otherwise the most recently saved run.
-
-    Raises CheckpointError if there is no such run, ConfigError for an invalid name.
+    """The named run; without a name, the pinned run, otherwise the most recently saved run. Raises
+    CheckpointError if there is no such run, ConfigError for an invalid name.
     """
     if name is None:
         runs = all_runs(root)

@@ -72,9 +72,9 @@ DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
 #: average over the same number of epochs for every text (Wang & Aitchison 2024).
 DECAY, DECAY_OF_EPOCH = 250, 0.2
 
-EVALUATIONS_SHARE = 0.05  # largest share of the time of the steps that all evaluations take
+EVALUATIONS_SHARE = 0.05  # evaluations together take at most this share of the steps' time
 LEAST_READ = 2_000  # fewest characters that an evaluation reads, if the split has them
-STEPS_SHARE = 0.9  # approximate share of steps in a time budget, beside evaluations and saves
+STEPS_SHARE = 0.9  # steps take about this share of a time budget, evaluations and saves the rest
 
 #: For the first estimate of a run's time, which the run's own steps correct: the share of the
 #: cores' rate that training reaches; most threads that make steps faster; seconds that even the
@@ -298,11 +298,11 @@ def resume_plan(
     if manifest.clock is not None:
         left = max(0.0, manifest.clock.end_elapsed - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
-    is_exact = manifest.clock is None  # a timed run cannot be repeated bit for bit
+    # a timed run cannot be repeated bit for bit
     warnings = tuple(
         f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
         for name, value in stored.environment.items()
-        if is_exact and (now := machine.environment.get(name, value)) != value
+        if manifest.clock is None and (now := machine.environment.get(name, value)) != value
     )
     plan = replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings)
     _check_resources(plan)
@@ -311,8 +311,8 @@ def resume_plan(
 
 def _prolonged(plan: Plan, seconds: float) -> Manifest:
     """Returns the manifest with this many seconds more, within the epochs that its preset allows. A
-    finished run goes on with a learning rate of LATER_PEAK · learning_rate; an unfinished run keeps
-    its present learning rate. Raises ConfigError if no epochs are left.
+    finished run goes on with learning rates up to LATER_PEAK · learning_rate; an unfinished run
+    keeps its present learning rate. Raises ConfigError if no epochs are left.
     """
     manifest, most = plan.manifest, plan.most_steps
     step, clock = manifest.step, manifest.clock
@@ -370,8 +370,9 @@ def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     """Fits the context to the corpus, and on a CPU the shape, on a GPU the batch size.
 
     On a CPU, this takes the largest of SHAPES for which the text and `flops` operations suffice.
-    Without a limit of operations, it takes no shape that is larger than the preset's. Options that the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head
-    must divide n_embd.
+    Without a limit of operations, it takes no shape that is larger than the preset's. Options that
+    the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head must
+    divide n_embd.
     """
     model, train = plan.manifest.model, plan.manifest.train
     text = MOST_EPOCHS * plan.train_characters

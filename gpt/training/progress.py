@@ -244,6 +244,6 @@ class Timing:
         return self._expected("fitting") + reading + self._expected("saving")
 
     def _expected(self, what: str) -> float:
-        """Returns measured seconds, or an estimate, which slow steps multiply by `slowdown`."""
+        """Returns measured seconds, or estimated ones times `slowdown` if steps are slow."""
         seconds: float = getattr(self.speed, what)
         return seconds if what in self._measured else seconds * max(1.0, self.slowdown)

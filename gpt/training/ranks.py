@@ -1,8 +1,7 @@
 """Exchanges values between ranks, which are the processes that torchrun starts to train one model.
 
 The first rank finds the corpus and the checkpoint and tells the others where to find them, so all
-machines need the same folders. A process that torchrun did not start is the only rank and
-imports no torch here.
+machines need the same folders. Without torchrun, the process is the only rank and imports no torch.
 """
 
 from __future__ import annotations

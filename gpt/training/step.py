@@ -111,7 +111,7 @@ class Optimizer:
             group["lr"] = group["peak"] * share
         decay = share * (config.learning_rate * config.weight_decay)
         self._muon.step(share * config.matrix_lr, decay)
-        with torch.no_grad():  # as the wrapper around `step`, which also imports the compiler
+        with torch.no_grad():  # replaces the wrapper around `step`, which imports the compiler
             inspect.unwrap(torch.optim.AdamW.step)(self._adamw)
 
 
