@@ -160,8 +160,8 @@ def _sample(ids: Ids, most: int, pieces: int = PLACES) -> Ids:
 
 
 def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
-    """Returns (10,) losses in nats per character, one for every tenth of a text. It is predicted by
-    n-grams that are counted in the other nine tenths. Of a long text, only some pieces are used.
+    """Returns (10,) losses in nats per character, one for every tenth of a text, which is predicted
+    by n-grams of the other nine tenths. Of a long text, only some pieces are used.
 
     The prediction from the next shorter history has the weight of BACK_OFF occurrences (MacKay &
     Peto 1995).
@@ -186,7 +186,7 @@ def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
 def _counted_elsewhere(
     codes: npt.NDArray[np.int64], tenth: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns (n,) numbers, equal for equal codes, and (n,) the code's times in other tenths."""
+    """Returns (n,) numbers, equal for equal codes, and (n,) how often a code is in other tenths."""
     distinct, numbers = np.unique(codes, return_inverse=True)
     cells = numbers * TENTHS + tenth
     in_own = np.bincount(cells, minlength=len(distinct) * TENTHS)

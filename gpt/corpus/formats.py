@@ -272,7 +272,7 @@ class Table:
 
 
 def recognise_table(head: str) -> Table | None:
-    """Recognises a table by the first characters of a text; None for another text."""
+    """Recognises a table by the first characters of a text; None if the text is no table."""
     whole = head if len(head) < SHOWN else head[: head.rfind("\n") + 1]
     lines = [line for line in whole.split("\n") if line.strip()]
     with suppress(ValueError, RecursionError):

@@ -398,8 +398,8 @@ def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
 
 def fit_epochs_and_regularisation(plan: Plan) -> Plan:
     """Limits the steps to MOST_EPOCHS epochs, and sets dropout and weight decay by the number of
-    epochs and the size of the model. Under pressure to memorise, a preset that sets dropout keeps
-    its dropout and its decay.
+    epochs and the size of the model. If the pressure to memorise is high, a preset with dropout
+    keeps its dropout and its decay.
     """
     plan = plan.with_options(steps=min(plan.manifest.train.steps, plan.most_steps))
     model, train, characters = plan.manifest.model, plan.manifest.train, plan.train_characters

@@ -27,7 +27,7 @@ from gpt.words import missing_package
 
 NO_CURVES = frozenset({"step", "best_step"})  # keys of a record that are no measurements
 NEWEST, ENOUGH = 31, 5  # most and fewest newest steps whose median time is used
-MOST_MEDIANS = 20  # medians; if a step takes longer, the machine was suspended
+MOST_MEDIANS = 20  # if a step takes more median times, the machine was suspended
 PAUSES_SHARE = 0.1  # largest share of the time so far for evaluations, samples and saves
 END_SHARE = 0.05  # largest share of a time budget for the last evaluation
 MOST_RESERVED = 0.5  # largest share of a time budget that is kept for the end

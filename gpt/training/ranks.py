@@ -68,7 +68,7 @@ def leave() -> None:
 
 @contextmanager
 def report_once() -> Iterator[None]:
-    """Lets only the first rank report an error of all ranks, and every rank one of its machine."""
+    """Lets the first rank report an error of all ranks, and every rank an error of its machine."""
     try:
         yield
     except (OutOfMemory, StorageError) as error:

@@ -75,9 +75,9 @@ Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 class Job:
     """What a trainer trains: a model on a corpus, from the manifest's step on.
 
-    speed: estimates, until the trainer has measured the speed. experts: those of counting; None:
-    the trainer counts. start: the model whose weights a new run starts with. began: the time of
-    time.perf_counter at which the preparation of the training began.
+    speed: estimates, until the trainer has measured the speed. experts: the counted n-grams; None:
+    the trainer counts them. start: the model whose weights a new run starts with. began: the time
+    of time.perf_counter at which the preparation of the training began.
     """
 
     corpus: Corpus
