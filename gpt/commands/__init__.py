@@ -69,7 +69,7 @@ MODULES = {"eval": "evaluate", "import": "import_model"}
 #: The number of new objects after which Python looks for unused cycles. With Python's own number,
 #: which is below 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
 COLLECT_AFTER = 100_000
-#: Command -> the grouped options that --help shows, in this order; --help-all shows every option.
+#: Command -> the model and training options that --help shows, in this order. --help-all shows all.
 FIRST = {
     "train": (
         *("n_layer", "n_head", "n_embd", "block_size", "dropout", "batch_size", "learning_rate"),
@@ -163,7 +163,7 @@ def main() -> None:
 
 def _program(words: Sequence[str]) -> typer.Typer:
     """Makes the program for these words or, without words, for the line that a shell completes. If
-    the first word is a command, makes only this command, as the options of all take long to load.
+    the first word is a command, makes only this command, because all together take long to load.
     """
     if not words:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -221,8 +221,8 @@ class ProgramWithGroupedHelp(PrintsHelp, TyperGroup):
 
 
 class CommandWithGroupedHelp(PrintsHelp, TyperCommand):
-    """A command whose help shows the options in groups. For a command in FIRST, --help shows only
-    the grouped options that FIRST names, and --help-all shows all.
+    """A command whose help shows the options in groups. For a command in FIRST, --help shows those
+    model and training options that FIRST names, and --help-all shows all.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

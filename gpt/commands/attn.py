@@ -19,25 +19,27 @@ from gpt.commands.options import (
     refuse_if,
     require_passed_checks,
 )
-from gpt.config import AttnConfig, DrawnStage
+from gpt.config import DrawnStage
 from gpt.config.fields import Count, option
-from gpt.config.model import HEAD_STAGES
+from gpt.config.model import HEAD_STAGES, Truncate
 
 if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
-LIKELIEST = "of the head that adds most to the likeliest next character"
+LIKELIEST = "that of the head that adds most to the likeliest next character"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnOptions(AttnConfig, DrawingOptions):
+class AttnOptions(DrawingOptions):
     layer: Annotated[str | None, option("A number, or all.", LIKELIEST)] = None
     head: Annotated[str | None, option("A number, all or mean.", LIKELIEST)] = None
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
-    query: Annotated[str | None, option("Rows A:B, or one.", "all")] = None
-    key: Annotated[str | None, option("Columns A:B, or one.", "all")] = None
-    view: Annotated[View, option("How to draw weights; heads: all heads, small.")] = "auto"
+    query: Annotated[str | None, option("Rows A:B, or one row.", "all")] = None
+    key: Annotated[str | None, option("Columns A:B, or one column.", "all")] = None
+    view: Annotated[View, option("How to draw weights; heads: a small picture of every head.")] = (
+        "auto"
+    )
     top: Annotated[Count, option("Number of keys per row in --view top.")] = 3
     digits: Annotated[int, Meta(ge=0, le=9), option("Digits after the point.")] = 2
     all: Annotated[bool, option("Show every check of the numbers with its error.")] = False
@@ -45,8 +47,9 @@ class AttnOptions(AttnConfig, DrawingOptions):
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
         option("What to write.", "by the ending of -o, else text"),
     ] = None
-    output: Annotated[Path | None, option("A file.")] = None
+    output: Annotated[Path | None, option("The file to write.")] = None
     open: Annotated[bool, option("Write the HTML page and open it in the browser.")] = False
+    truncate: Truncate = False
 
 
 def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -> None:
@@ -124,5 +127,5 @@ def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:
 
 
 def _number(name: str | None) -> int | None:
-    """The number of a layer or a head; None for no name, "all" and "mean"."""
+    """The number of a layer or a head; None if the name is None, "all" or "mean"."""
     return int(name) if name and name.isdecimal() else None

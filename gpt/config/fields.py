@@ -1,6 +1,6 @@
 """The fields of option classes: annotations declare their types, help texts and checks.
 
-An option class is a frozen dataclass based on `Options`. Two fields that are options:
+An option class is a frozen dataclass based on `Options`. This is how a class declares two options:
 
     n_layer: Annotated[int, Meta(ge=1, le=500), option("Transformer blocks.")] = 4
     top_k: Annotated[Count | None, option("Keep only the k likeliest characters.")] = None
@@ -53,7 +53,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
 def option(help: str, shown: str | None = None) -> Meta:
-    """Makes a field an option. shown: the text that the help shows as its default, if any."""
+    """Makes a field an option. shown: the default in the help; None: the field's own default."""
     return Meta(description=help, extra={"shown": shown})
 
 
@@ -89,7 +89,7 @@ class Field:
 
 
 def _path(kind: type, value: Any) -> Any:
-    """Makes a path of a text. msgspec calls this for every type that it does not know."""
+    """Converts a text to a path. msgspec calls this for every type that it does not know."""
     if "\0" in str(value):
         raise ValueError("a file's name has no NUL character")
     return kind(value)
@@ -194,9 +194,9 @@ def _as_flag(option: re.Match[str]) -> str:
 def keywords_from(
     kind: Callable[Keywords, Kind],
 ) -> Callable[[Callable[[Owner, Kind], Result]], Callable[Concatenate[Owner, Keywords], Result]]:
-    """Decorates a method whose argument is an object of an option class: its callers pass the
-    fields of this class as keywords. The method raises ConfigError for a wrong value and TypeError
-    for a wrong keyword.
+    """Decorates a method that takes an object of an option class: callers pass the fields of this
+    class as keywords instead. The decorated method raises ConfigError for a wrong value and
+    TypeError for a wrong keyword.
     """
 
     def decorate(method: Callable[[Owner, Kind], Result]) -> Any:

@@ -31,7 +31,7 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
-#: A sentence of help texts about what `unescaped` does.
+#: A sentence for help texts that explains what `unescaped` does.
 ESCAPES = r"\n is a line break, \t a tab, \\n and \\t are a backslash and a letter."
 
 MOST_MINUTES = 10**8  # two centuries
@@ -64,7 +64,7 @@ class SessionOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(SessionOptions):
-    """The options of a new run that concern neither model nor training."""
+    """The options of a new run, without those of its model and of its training."""
 
     preset: Annotated[
         Preset | None, option("classic: nanoGPT's recipe; best: lowest loss, slow.", "default")
@@ -73,16 +73,16 @@ class RunConfig(SessionOptions):
     init_from: Annotated[
         str | None,
         option(
-            "A run's name, or the path of a run or a model file: the new run starts with its "
-            "weights and its layout, and adds the text's characters to its vocabulary."
+            "A run's name, or the path of a run or a model file. The new run takes the weights and "
+            "layout of this model, and adds the new text's characters to the vocabulary."
         ),
     ] = None
     checkpoints: Checkpoints = Path("checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeableOptions(Options):
-    """The options that a resumed run may change, as its earlier steps do not depend on them."""
+class ResumeOptions(Options):
+    """The options that a resumed run may change, because its earlier steps do not need them."""
 
     steps: Annotated[int, Meta(ge=1, le=MOST_STEPS), option("Optimizer steps.")] = 2000
     micro_batch_size: Annotated[
@@ -98,7 +98,7 @@ class ChangeableOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(ChangeableOptions):
+class TrainConfig(ResumeOptions):
     """How a model learns. A run stores every field and uses it again when it is resumed."""
 
     batch_size: Annotated[Count, option("Sequences in a step, on all ranks together.")] = 32
@@ -129,7 +129,7 @@ class TrainConfig(ChangeableOptions):
     ] = "random"
     precision: Annotated[Precision, option("Precision of matrix products in training.")] = "float32"
     compile: Annotated[bool, option("torch.compile: slow start, faster steps on a GPU.")] = False
-    deterministic: Annotated[bool, option("On a GPU: repeats a run bit for bit; slower.")] = False
+    deterministic: Annotated[bool, option("On a GPU: runs repeat bit for bit; slower.")] = False
     separator: Annotated[
         str, option(f"Separates two texts, unless the first ends with it. {ESCAPES}")
     ] = "\\n"
@@ -145,7 +145,7 @@ class TrainConfig(ChangeableOptions):
     ] = False
     split: Annotated[
         str,
-        option("Validation text: last, every:N (texts, or blocks of a single text), or a file."),
+        option("Validation text: last, every:N (every Nth text, or block of one text), or a file."),
     ] = "last"
     val_fraction: Annotated[
         float, Meta(gt=0, lt=1), option("Share of the text held out by `split='last'`.")
@@ -154,8 +154,9 @@ class TrainConfig(ChangeableOptions):
     eval_chars: Annotated[
         Whole,
         option(
-            "Validation characters that every evaluation reads, always the same ones; 0 = all. At "
-            "the end, the best step reads all or, with `minutes`, as many as 5% of the time allow."
+            "Validation characters that an evaluation reads, always the same ones; 0 = all. At the "
+            "end, an evaluation of the best step reads all or, with `minutes`, as many as 5% of "
+            "the time allows."
         ),
     ] = 0
     seed: Annotated[Whole, option("Seed of initialisation, batches and dropout.")] = 1
@@ -200,7 +201,7 @@ def check_encoding(name: str) -> None:
         is_known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
     except (LookupError, ValueError):
         is_known = False
-    require(is_known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
+    require(is_known, "encoding", f"{name!r} is no text encoding of Python; an example is cp1252")
 
 
 def unescaped(text: str) -> str:
@@ -243,9 +244,10 @@ _GPU_SHAPE: dict[str, Any] = {
     "precision": "bfloat16",
 }
 
-#: The lowest loss that a corpus allows, however long the training takes. The shape is the largest
-#: useful one; weight decay and averaged weights keep the model from memorising the text.
+#: For the lowest loss that a corpus allows, however long the training takes. Weight decay and
+#: averaged weights keep the model from memorising the text.
 _BEST: dict[str, Any] = {**_DEFAULT, "dropout": 0.15, "weight_decay": 0.5, "average": 0.998}
+#: The largest shape that is useful.
 _BEST_CPU_SHAPE: dict[str, Any] = {
     "n_layer": 6,
     "n_head": 8,
@@ -281,7 +283,7 @@ FITTED = (
 )
 #: The defaults of model and training options that the help shows.
 DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
-#: Minutes of a run without --minutes and --steps. The other presets set the number of steps.
+#: Preset -> minutes of a run without --minutes and --steps. Other presets set a number of steps.
 MINUTES = {"default": 2.0}
 
 
