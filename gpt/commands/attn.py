@@ -95,8 +95,8 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
 
 
 def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:
-    """Writes the part of a map that the options select. Without --layer and --head, writes the head
-    that adds most to the likeliest next character.
+    """Writes the part of an attention map that the options select. Without --layer and --head, this
+    is the head that adds most to the likeliest next character.
     """
     from gpt.heads.attention_map import select_matrices
     from gpt.heads.contributions import head_that_adds_most

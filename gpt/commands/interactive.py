@@ -34,10 +34,10 @@ DIALOGUE = "-–—―\"“”„«»‘‚'"  # a typed line that begins so sta
 HELP = {
     "Enter": "the model continues the text; Ctrl-C stops it and keeps what it wrote",
     "text": "adds what you type to the text, with a space between words, or on a new line if it "
-    "begins with a dash or quotation mark; then the model continues; \\n: a new line; //: a /",
+    "begins with a dash or quotation mark; then the model continues; \\n adds a new line, // a /",
     "+text": "adds what you type without a space or new line, to continue the last word",
     "/again": "the model writes its last turn again, in another way",
-    "/undo": "removes the last turn, your line and what the model wrote",
+    "/undo": "removes the last turn: your line and what the model wrote",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
     "/save [FILE]": "adds the text to FILE; without FILE, to that of the last /save or sample.txt",
@@ -212,7 +212,7 @@ class WritingSession:
         return " · ".join([*settings, *(f"stop {stop!r}" for stop in self.stops)])
 
     def run(self) -> None:
-        """Handles lines from the terminal until the user ends the session. No error ends it."""
+        """Handles lines from the terminal until the user ends the session, even after errors."""
         from prompt_toolkit import PromptSession
 
         terminal = PromptSession[str]()

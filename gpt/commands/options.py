@@ -132,7 +132,7 @@ def argument(help: str, shown: str = "") -> Meta:
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
     text: Annotated[
-        str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "a validation example")
+        str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "a validation excerpt")
     ] = None
     file: Annotated[Path | None, option("File with the text.")] = None
 
@@ -205,7 +205,9 @@ class DrawingOptions(OutputOptions):
 class CheckpointOptions(Options):
     run: Annotated[
         str | None,
-        option("A run's name, or the path of a run or a model file.", "the pinned or newest run"),
+        option(
+            "A run's name, or the path of a run or a model file.", "the pinned, else newest run"
+        ),
     ] = None
     step: Annotated[str, option("best, last, or the number of a saved step.")] = "best"
     checkpoints: Checkpoints = Path("checkpoints")

@@ -95,8 +95,8 @@ def command(
         items = item_lines(model, settings, options.data, output.json)
         written = console.write_lines(items, output.path)
         if written < settings.n:
-            found = f"found only {pluralize(written, 'new item')}"
-            console.say(f"note: the model {found}; try a higher --temperature")
+            items_written = pluralize(written, "new item")
+            console.say(f"note: the model wrote only {items_written}; try a higher --temperature")
         return
     begin = partial(
         model.stream, config=settings, stop=stops, unknown=reading.unknown, data=options.data

@@ -62,7 +62,7 @@ class ModelOptions(Options):
     ] = "fused"
     previous_heads: Annotated[
         Whole,
-        option("Heads of layer 0 that at first attend 1, 2 … characters back; 0 = none."),
+        option("Heads in layer 0 that initially attend 1, 2 … characters back; 0 = none."),
     ] = 0
     counting: Annotated[
         int,

@@ -167,7 +167,7 @@ class TrainConfig(ResumeOptions):
         named = self.split not in ("", "-") and self.split.isprintable() and self.every != 1
         require(named, "split", f"{self.split!r} is not last, every:N with N above 1, or a file")
         held_out = self.split == "last" or self.val_fraction == TrainConfig.val_fraction
-        require(held_out, "val_fraction", "only with `split='last'`")
+        require(held_out, "val_fraction", "has an effect only with `split='last'`")
         lone = next((sign for sign in self.separator if 0xD800 <= ord(sign) < 0xE000), "")
         require(not lone, "separator", f"{lone!r} is no character")
         check_encoding(self.encoding)

@@ -220,9 +220,7 @@ class TrainedGPT:
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """The counts of letter sequences, and the gate that weighs them against the GPT. None for a
-        model without counting.
-        """
+        """The counts of letter sequences and the gate that mixes them in; None without counting."""
         from gpt.counting.mixture import load_mixture
 
         return load_mixture(self.stored)
@@ -486,8 +484,8 @@ class TrainedGPT:
             raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
         train, _ = splits_of_run(self.name, self.manifest_or_none, Path(data), "`novelty`")
         if len(train) > MOST:
-            part = f"the first {MOST:,} characters of the training text"
-            log_note(f"note: searching for copies only in {part}")
+            text = f"the first {MOST:,} characters of the training text"
+            log_note(f"note: searching for copies only in {text}")
         new = [text.new if isinstance(text, Sample) else text for text in texts]
         copies = longest_copies(new, train[:MOST], self.vocabulary)
         return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
@@ -562,7 +560,7 @@ def read_checkpoint(location: str | Path, step: str | SupportsIndex = "best") ->
     if is_step:
         checkpoint = Checkpoint.open(path)
     elif not os.path.isdir(path) and all_runs(path.parent):
-        checkpoint = find_run(path.parent, path.name).at(step)  # names the most similar run
+        checkpoint = find_run(path.parent, path.name).at(step)  # or names a similar run
     else:
         checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
     return TrainedGPT(checkpoint.model(), checkpoint)

@@ -326,10 +326,10 @@ class TrainCall(TrainConfig, ModelOptions, RunConfig):
 
     corpus: CorpusNames = field(default=None, kw_only=False)
     text: Annotated[str | None, Meta()] = None
-    init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # wider
+    init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # a wider type
     progress: Annotated[bool, Meta()] = True
-    checkpoints: PathLike = "checkpoints"  # type: ignore[assignment]  # wider
-    data: PathLike = "data"  # type: ignore[assignment]  # wider
+    checkpoints: PathLike = "checkpoints"  # type: ignore[assignment]  # a wider type
+    data: PathLike = "data"  # type: ignore[assignment]  # a wider type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +339,7 @@ class ResumeCall(ResumeOptions, SessionOptions):
     run: TrainedGPT | PathLike = field(kw_only=False)
     corpus: CorpusNames = field(default=None, kw_only=False)
     progress: Annotated[bool, Meta()] = True
-    data: PathLike = "data"  # type: ignore[assignment]  # wider
+    data: PathLike = "data"  # type: ignore[assignment]  # a wider type
 
 
 def _texts(corpus: CorpusNames) -> Texts:
@@ -422,8 +422,7 @@ def _trained(
         if trainer.manifest.progress < 1:
             log_note(f"note: stopped after step {step:,}; gpt.resume continues the run")
         elif done >= 1:
-            advice = "to train it longer, give `minutes` or `steps`"
-            log_note(f"note: the run is finished at step {step:,}; {advice}")
+            log_note(f"note: the run ended at step {step:,}; to go on, set `minutes` or `steps`")
     return load(start.run.path)
 
 
