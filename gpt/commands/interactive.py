@@ -1,7 +1,7 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
 The program adds a typed line to the text, and the model continues the text. A typed line that
-begins with / is a command. If it begins with a dash or quotation mark, the text gets a new line.
+begins with / is a command. One that begins with a dash or quotation mark gets a line of its own.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ HELP = {
     "/undo": "removes the last turn: your line and what the model wrote",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
-    "/save [FILE]": "adds the text to FILE; without FILE, to that of the last /save or sample.txt",
+    "/save [FILE]": "adds the text to FILE; without FILE, to the last /save's file or sample.txt",
     "/novelty": "shows the longest passage that the model has copied from its training text",
-    "/stop [TEXT]": "ends every turn of the model before TEXT; /stop none: only at its length",
+    "/stop [TEXT]": "ends every turn of the model before TEXT; /stop none removes the stop texts",
     "/length 100": f"changes a setting: {', '.join(SETTINGS)}; /top-k none removes a filter",
     "/help": "shows this list",
     "/quit": "ends the program, as Ctrl-D does",

@@ -1,6 +1,6 @@
 """Defines the option classes that several commands share. Makes Typer's options from the fields of
-option classes, and reads their values from --config files. Translates command lines of similar
-programs, such as nanoGPT, for error messages.
+option classes, and reads --config files. Translates command lines of similar programs, such as
+nanoGPT, for error messages.
 
 Importing this module imports neither numpy nor torch.
 """
@@ -206,7 +206,8 @@ class CheckpointOptions(Options):
     run: Annotated[
         str | None,
         option(
-            "A run's name, or the path of a run or a model file.", "the pinned, else newest run"
+            "A run's name, or the path of a run or a model file.",
+            "the pinned run, or else the newest",
         ),
     ] = None
     step: Annotated[str, option("best, last, or the number of a saved step.")] = "best"
@@ -237,8 +238,8 @@ class ReadingOptions(CheckpointOptions):
     ] = "utf-8"
 
     def text_for_model(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
-        """The text in characters that the model knows. If the text is None, takes an example, and
-        a note quotes it. truncate: keeps only the last block_size characters. Raises TextError.
+        """The text in characters that the model knows. If the text is None, takes an example and
+        quotes it in a note. truncate: keeps only the last block_size characters. Raises TextError.
         """
         model.check_probe()  # an error comes before any note
         text = model.text_or_example(text, name="TEXT")
@@ -346,7 +347,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
         context: typer.Context, config: Path | None, help_all: bool = False, **values: Any
     ) -> None:
         typed = {
-            name: options[name].checked(value)
+            name: options[name].convert(value)
             for name, value in values.items()
             if (source := context.get_parameter_source(name)) and source.name in USER_SOURCES
         }
@@ -440,7 +441,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
         if options[name].type is str and type(value) is int:
             value = str(value)  # the number of a step, a layer or a head
         try:
-            values[name] = options[name].checked(value)
+            values[name] = options[name].convert(value)
         except ConfigError as error:
             raise ConfigError(f"{where}: {spelling}: {error.reason}") from None
     return values
@@ -448,7 +449,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
 
 def translate_command_line(words: Sequence[str]) -> str | None:
     """Translates a command line of nanoGPT, char-rnn, textgenrnn, gpt-2-simple or a similar program
-    into one of gptx. Returns None if gptx has all its names, or if a name is unknown.
+    into one of gptx. Returns None if gptx has every name in the line, or if a name is unknown.
     """
     first, *left = words or [""]
     theirs = first.replace("-", "_")

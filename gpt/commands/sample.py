@@ -34,7 +34,7 @@ class SampleOptions(Options):
     stop: Annotated[tuple[str, ...], option(f"End before this text; repeatable. {ESCAPES}")] = ()
     no_prompt: Annotated[bool, option("Leave out the prompt in what is written.")] = False
     new: Annotated[
-        bool, option("For a run with `items`: write different items, none of them in its text.")
+        bool, option("For a run with `items`: write whole items, all different, none in its text.")
     ] = False
     interactive: Annotated[bool, option("Write in turns with the model.")] = False
     novelty: Annotated[bool, option("Show the longest passage copied from the corpus.")] = False

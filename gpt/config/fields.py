@@ -75,7 +75,7 @@ class Field:
     help: str
     shown: str | None
 
-    def checked(self, value: Any) -> Any:
+    def convert(self, value: Any) -> Any:
         """Converts a value to the field's type. Raises ConfigError, which names the field."""
         if not self.notes:
             return value
@@ -103,7 +103,7 @@ class Options:
     def __post_init__(self) -> None:
         kind: type = type(self)
         for field in fields_of(kind).values():
-            object.__setattr__(self, field.name, field.checked(getattr(self, field.name)))
+            object.__setattr__(self, field.name, field.convert(getattr(self, field.name)))
         self._check()
 
     def _check(self) -> None:
@@ -219,7 +219,7 @@ def passed_keywords_from(
         def call(*args: Any, **keywords: Any) -> Result:
             bound, checks = inspect.signature(kind).bind(*args, **keywords), fields_of(kind)
             values = bound.arguments.items()
-            return function({name: checks[name].checked(value) for name, value in values})
+            return function({name: checks[name].convert(value) for name, value in values})
 
         return _with_keywords(function, call, kind, defaults)
 

@@ -164,7 +164,7 @@ class TrainConfig(ResumeOptions):
     def _check(self) -> None:
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
-        named = self.split not in ("", "-") and self.split.isprintable() and self.every != 1
+        named = self.split not in ("", "-") and self.split.isprintable() and self.split_period != 1
         require(named, "split", f"{self.split!r} is not last, every:N with N above 1, or a file")
         held_out = self.split == "last" or self.val_fraction == TrainConfig.val_fraction
         require(held_out, "val_fraction", "has an effect only with `split='last'`")
@@ -183,15 +183,15 @@ class TrainConfig(ResumeOptions):
         return self.text_separator if self.items or self.column else ""
 
     @property
-    def every(self) -> int:
-        """N of the split "every:N"; 0 for other splits."""
+    def split_period(self) -> int:
+        """N if `split` is "every:N", otherwise 0."""
         match = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
         return max(1, int(match[1])) if match else 0
 
     @property
-    def validation(self) -> str | None:
-        """The file with the validation text; None if it is a part of the corpus."""
-        return None if self.split == "last" or self.every else self.split
+    def validation_file(self) -> str | None:
+        """The file with the validation text; None if this text is a part of the corpus."""
+        return None if self.split == "last" or self.split_period else self.split
 
 
 def check_encoding(name: str) -> None:

@@ -560,7 +560,7 @@ def read_checkpoint(location: str | Path, step: str | SupportsIndex = "best") ->
     if is_step:
         checkpoint = Checkpoint.open(path)
     elif not os.path.isdir(path) and all_runs(path.parent):
-        checkpoint = find_run(path.parent, path.name).at(step)  # or names a similar run
+        checkpoint = find_run(path.parent, path.name).at(step)  # the error names a similar run
     else:
         checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
     return TrainedGPT(checkpoint.model(), checkpoint)

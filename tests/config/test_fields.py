@@ -62,7 +62,7 @@ def test_every_number_has_finite_bounds_and_every_option_has_help(kind: type) ->
         assert option.help.endswith("."), name
         assert option.help.isprintable(), name
         if option.default is not None:
-            assert option.checked(option.default) == option.default
+            assert option.convert(option.default) == option.default
 
 
 def test_values_get_the_type_of_their_field() -> None:
