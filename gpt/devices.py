@@ -23,7 +23,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 GPUS = Path("/proc/driver/nvidia/gpus")  # has one folder per GPU
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux's control groups
-SMALL_MEMORY = 2**26  # bytes that every machine surely has free
+SMALL_MEMORY = 2**26  # bytes; every machine has so much free memory
 
 
 def cuda_device_count() -> int:

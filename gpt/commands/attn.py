@@ -62,7 +62,7 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
     if options.open and options.path is None:
         options = replace(options, output=default_page_path("attention.html", "--open"))
     form: Form = options.format or options.output_format(get_args(Form))
-    refuse_if(options.json and form != "json", f"--json and --format {form}: give one of them")
+    refuse_if(options.json and form != "json", f"--json and --format {form}: give only one")
     refuse_if(options.open and form != "html", f"--open: opens the HTML page, not {form}")
     refuse_if(
         options.stage not in HEAD_STAGES and options.head not in (None, "all"),
@@ -78,7 +78,7 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
         from gpt.page.live import live_page
 
         layer, head = _number(options.layer), _number(options.head)
-        if typed is None and layer is None and head is None:  # the page has an example text
+        if typed is None and layer is None and head is None:  # the page shows its own example
             page = live_page(model)
         else:
             select_matrices(

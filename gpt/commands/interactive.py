@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Name of a setting -> its field. There is no setting n, because a turn is one sample.
 SETTINGS = {flag_of(name).lstrip("-"): name for name in fields_of(SampleConfig) if name != "n"}
-DIALOGUE = "-–—―\"“”„«»‘‚'"  # a typed line that begins so starts a new line of the text
+DIALOGUE = "-–—―\"“”„«»‘‚'"  # a typed line that begins with one of these goes on a new line
 #: What to type -> what it does.
 HELP = {
     "Enter": "the model continues the text; Ctrl-C stops it and keeps what it wrote",
@@ -197,7 +197,7 @@ class WritingSession:
                 setting = setting and unescaped(value.strip())
             else:
                 with suppress(ValueError, SyntaxError):
-                    setting = ast.literal_eval(value.strip().capitalize())  # true is True
+                    setting = ast.literal_eval(value.strip().capitalize())  # true becomes True
             self.settings = replace(self.settings, **{SETTINGS[name]: setting})
             if name == "seed":
                 self.settings = replace(self.settings, seed=seed_of(self.settings))

@@ -241,7 +241,7 @@ class ReadingOptions(CheckpointOptions):
         """The text in characters that the model knows. If the text is None, takes an example and
         quotes it in a note. truncate: keeps only the last block_size characters. Raises TextError.
         """
-        model.check_probe()  # an error comes before any note
+        model.check_probe()  # raises an error before a note is printed
         text = model.text_or_example(text, name="TEXT")
         return model.known_text(text, self.unknown, truncate)
 
@@ -325,7 +325,7 @@ def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str 
 
 
 def stops_for_model(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
-    """The stop texts in the model's characters, escapes resolved. Raises ConfigError, TextError."""
+    """Resolves the escapes in stop texts, and folds the texts. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
     return tuple(model.known_text(unescaped(stop)) for stop in stops)
 

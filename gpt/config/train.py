@@ -198,7 +198,7 @@ def check_encoding(name: str) -> None:
     """Raises ConfigError unless Python has a text encoding with this name."""
     try:
         "a".encode(name)  # refuses encodings of bytes, such as hex
-        is_known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
+        is_known = codecs.lookup(name).name not in ("idna", "punycode")  # these encode domain names
     except (LookupError, ValueError):
         is_known = False
     require(is_known, "encoding", f"{name!r} is no text encoding of Python; an example is cp1252")
@@ -281,7 +281,7 @@ FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
     *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "eval_chars"),
 )
-#: The defaults of model and training options that the help shows.
+#: Option of the model or the training -> the default that the help shows.
 DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
 #: Preset -> minutes of a run without --minutes and --steps. Other presets set a number of steps.
 MINUTES = {"default": 2.0}

@@ -355,7 +355,7 @@ class TrainedGPT:
         """The text or, without one, the example in the model file, which a note quotes."""
         if text is None:
             text = self.stored.example_text()
-            log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
+            log_note(f'no {name} given; this one is from {self.excerpt_name}: "{text}"')
         return text
 
     @keywords_from(HeadsCall)

@@ -214,7 +214,7 @@ def resume_run(
             "this run was imported without the state of its optimizer; begin a new run with its "
             "weights: gptx train TEXT --init-from RUN",
         )
-        advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
+        advice = f"this run has {manifest.preset}, not {options.preset}; leave the option out"
         require(options.preset in (None, manifest.preset), "preset", advice)
         find = partial(find_corpus, texts, options.data, manifest, run.name)
         corpus = _read(find, options.data, bar)
@@ -239,7 +239,7 @@ def _log_notes(plan: Plan) -> None:
 
 
 def _recipe(options: RunConfig, overrides: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
-    """The options of a known corpus that the user has not set. With a preset, only the split's."""
+    """The options of a known corpus that the user has not set. A preset sets all but the split."""
     recipe = {name: value for name, value in texts.recipe.items() if name not in overrides}
     if options.preset:
         recipe = {name: recipe[name] for name in ("split", "val_fraction") if name in recipe}
@@ -433,7 +433,7 @@ def train_to_end(
     with stop_on_signals(trainer.stop, *signals), bar:
         for event in train_with_bar(trainer, bar):
             for line in lines.after(event) if lines else ():
-                with suppress(OSError):  # stderr is closed
+                with suppress(OSError):  # if stderr is closed
                     bar.write(one_line(line), file=sys.stderr)
     assert isinstance(event, Stopped)
     return event
@@ -444,7 +444,7 @@ def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     resumed run. Updates the bar, whose total is 1, with progress, step and losses.
     """
     shown = validation = ""
-    is_recorded = trainer.saved_step is None  # when a run begins
+    is_recorded = trainer.saved_step is None  # config.toml already lists a new run's options
     with closing(trainer.records):
         for event in trainer.events():
             if isinstance(event, Stepped):
