@@ -1,8 +1,8 @@
 """Counts n-grams for a training: for the counting expert, its gate, and the baseline.
 
 The expert predicts characters from counts, and the gate mixes its predictions with the GPT's
-(mixture.py). The baseline is the loss of counting alone on the validation text, which a trained
-model has to beat.
+(mixture.py). The baseline is the loss of counting alone on the validation text. A trained model
+must have a lower loss to be useful.
 
 The GPT trains on its own loss, as if it were alone, and the gate is fitted afterwards. A gate that
 learned together with the GPT would ignore the GPT, because counting predicts better at first. Then
@@ -86,7 +86,7 @@ class HeldOut:
 
     @staticmethod
     def of_split(characters: int, vocab_size: int) -> HeldOut:
-        """Places the pieces in the counted end of a training split of `characters`."""
+        """Places the pieces in the last MOST_CHARACTERS of a training split of `characters`."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
@@ -107,7 +107,7 @@ class HeldOut:
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Returns whether every place in the split is in a piece, in the shape of `places`."""
+        """Returns an array in the shape of `places`: whether each place is in a piece."""
         after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
@@ -124,10 +124,10 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Experts:
-    """The counting of a training. whole: the expert that has counted the whole training split.
+    """The counting experts of a training. whole: the one that has counted the whole training split.
 
-    held: (T, V) log-probabilities at the T held-out characters, in float32, from another expert,
-    which has not counted these.
+    held: (T, V) log-probabilities of the T held-out characters, in float32, by a second expert,
+    which has not counted these characters.
     """
 
     whole: Expert
@@ -137,8 +137,8 @@ class Experts:
 def start_counting(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> Future[tuple[Baseline, Experts | None]]:
-    """Starts `count_splits` in a thread, to count while torch is imported. numpy sorts without
-    holding the interpreter's lock.
+    """Starts `count_splits` in a thread, to count while torch is imported. Counting sorts, and
+    numpy releases the interpreter's lock while it sorts, so both run at the same time.
     """
     thread = ThreadPoolExecutor(1, "counting")
     counts = thread.submit(count_splits, train, val, vocab_size, orders)
@@ -149,8 +149,8 @@ def start_counting(
 def count_splits(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> tuple[Baseline, Experts | None]:
-    """Computes the baseline and the experts, and counts the n-grams of both only once.
-    orders: of the experts; for 0, there are none (None).
+    """Computes the baseline and the experts from one count of n-grams. orders: the longest n-grams
+    of the experts, in characters; 0: there are no experts (None).
     """
     kept: list[Level] = []
     levels = keep_levels(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
@@ -194,7 +194,7 @@ def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -
     """Yields for the orders 1, 2, … the (len(val) − 1,) probabilities of the characters of `val`
     after its first, by modified Kneser–Ney (the formula is in mixture.py).
 
-    levels: the n-grams of `train`, which `val` continues.
+    levels: the n-grams of `train`. The histories of val's first characters begin in `train`.
     """
     text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score
@@ -250,14 +250,14 @@ class Counting:
 
     @property
     def note(self) -> str:
-        """A note if MOST_GRAMS allows fewer orders than the option `counting` says, or ""."""
+        """A note if MOST_GRAMS allows fewer orders than the option `counting`; otherwise ""."""
         option = self.config.counting
         if self.experts is None or self.experts.whole.trie.orders == min(option, len(self.ids)):
             return ""
         orders = self.experts.whole.trie.orders
         return (
             f"counts n-grams of up to {orders} characters, not {option}, because this text has too "
-            "many different ones"
+            "many different n-grams"
         )
 
     def mixture(self, step: int, predict: Predict) -> Mixture | None:

@@ -127,7 +127,7 @@ class CachedExpert:
         self._cached: dict[int, Array] = {}
 
     def predict(self, nodes: Sequence[int]) -> Array:
-        """The nodes of a text -> (V,) probabilities of the next character."""
+        """Nodes of a text -> (V,) probabilities of the next character."""
         order = len(nodes)
         while order and nodes[order - 1] not in self._cached:
             order -= 1
@@ -257,7 +257,9 @@ class Mixture:
     gate: Array
 
     def predict(self, logits: Logits, histories: Numbers) -> MixedPrediction:
-        """(T, V) logits of the GPT, (N, T) histories -> predictions of both and the mixture."""
+        """(T, V) logits of the GPT, (N, T) histories -> log-probabilities by the GPT, by counting
+        and by their mixture, and the gate's weights.
+        """
         chances = self.expert.predict(histories)
         scores, weights = self.mix(logits, chances)
         return MixedPrediction(log_softmax(logits), np.log(chances), log_softmax(scores), weights)

@@ -165,8 +165,8 @@ def read_meta(path: Path) -> dict[str, int]:
 def unpickle_plain(data: bytes) -> Any:
     """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for other pickles.
 
-    It checks all instructions before the first one runs. Some are safe but may never end: those
-    that hash nested tuples, for example.
+    Checks all instructions before the first one runs, because even a safe instruction may never
+    end, for example one that hashes nested tuples.
     """
     if len(data) > META_BYTES:
         raise ValueError(f"it has more than {META_BYTES:,} bytes")
@@ -239,14 +239,16 @@ def convert_checkpoint(
             raise ValueError(f"it has no {theirs} of the shape {shape} with finite numbers")
         tensors[ours] = tensor[rows] if module in ("token_embedding", "lm_head") else tensor
     for name in state:
-        raise ValueError(f"it has {short_repr(name)}, which a model with its options lacks")
+        raise ValueError(
+            f"it has {short_repr(name)}, which a model with these options does not have"
+        )
     return config, tensors
 
 
 def generate_excerpt(
     config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary
 ) -> str:
-    """A text that the model writes, for the excerpt of a model without a validation split."""
+    """A text that the model writes: the excerpt of a model without a validation split."""
     reader = Reader(config, {name: tensor.numpy() for name, tensor in tensors.items()})
     settings = SampleConfig(length=EXCERPT_LENGTH, seed=1)
     samples = Samples(nullcontext(CachedDecoder(reader)), vocabulary, "", settings)

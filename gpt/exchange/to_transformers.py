@@ -27,9 +27,9 @@ from gpt.vocabulary import Vocabulary
 
 CARD = "README.md"
 TAG = "\n- gptx\n"  # the line of an export's README.md that names gptx
-COUNTS = "the export has the GPT alone, without its counts of n-grams; `gptx eval` says its loss"
+COUNTS = "the export has only the GPT, not the counts of n-grams; `gptx eval` shows the GPT's loss"
 ROTARY_BASE = 10_000.0
-#: No character begins, ends or pads a text. Without these entries, transformers would assume ids.
+#: No token begins, ends or pads a text. Without these entries, transformers would assume such ids.
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 #: The activation functions' names in gptx -> in transformers.
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "relu": "relu", "relu2": "relu2"}

@@ -41,9 +41,9 @@ WeightKey: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
 _OF_HEADS = re.compile(r"W_[QKVO]|b_[QKV]")
 _WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # not in a layer
-#: Module in a checkpoint -> the name of its weight, for tables.
+#: Module of a checkpoint that is an embedding table -> the name of its weight.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
-#: Module in a checkpoint -> the beginning of its weights' names, for norms.
+#: Module of a checkpoint that is a norm -> the beginning of its weights' names.
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
@@ -103,7 +103,7 @@ class Activations(Arrays, Result):
 
 
 class ActivationPlan:
-    """Checks which stages and layers of which texts to keep and to replace; `read` computes them.
+    """A checked request for stages of N texts. `read` computes the stages.
 
     ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None if all texts have T characters.
     names: the stages to keep, None for all except head_output. layers: the layers to keep, None for

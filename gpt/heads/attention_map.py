@@ -135,7 +135,7 @@ class AttentionMap(Arrays, Result):
         return f"attention of {self.quoted} · {pluralize(len(self.ids), 'character')}, {sizes}"
 
     def list_checks(self, stage: str = "weights") -> tuple[Check, ...]:
-        """Returns the checks, with one that compares a stage with the same stage in float64."""
+        """Returns the checks, and one more, which compares a stage with the stage in float64."""
         first, *others = self.checks
         return first, Check("the same in float64", self.rounding[stage]), *others
 
@@ -204,7 +204,7 @@ class Selection(Result):
 
     panels: (layer, head) of every matrix. A stage without heads has one matrix for each layer, with
     the head "all". across: how many matrices stand side by side. queries: the rows. keys: the
-    columns, if they are keys.
+    columns of a `square` stage. A stage whose columns are dimensions keeps all of them.
     """
 
     attention: AttentionMap
@@ -294,8 +294,8 @@ class Selection(Result):
         top: int,
         summary: HeadSummary | None = None,
     ) -> str:
-        """Draws the matrices as text, with titles and remarks. summary: says what the head does, if
-        there is only one. For the other arguments, see gpt.show.matrix.draw.
+        """Draws the matrices as text, with titles and remarks. summary: what the head does, if the
+        selection has only one head. For the other arguments, see gpt.show.matrix.draw.
         """
         from gpt.show import matrix
 
@@ -353,8 +353,8 @@ def select_matrices(
     query: str | None = None,
     key: str | None = None,
 ) -> Selection:
-    """Makes a selection from the texts of options: a number, "all", "mean", "A:B". Raises
-    ConfigError for a text that selects nothing.
+    """Makes a selection from options of `attn`, which are texts: a number, "all", "mean" or "A:B".
+    Raises ConfigError for a text that selects nothing.
     """
     layers = _indices("layer", layer, len(attention.layers))
     heads: Sequence[HeadName] = ["mean"]
@@ -394,7 +394,7 @@ def _range(option: str, text: str | None, length: int) -> range:
     require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
     of = pluralize(length, "character")
     require(max(first, last) <= length, option, f"{text!r} does not fit a text of {of}")
-    require(first < last, option, f"{text!r} is empty: A:B ends before B")
+    require(first < last, option, f"{text!r} selects nothing, because A:B ends before B")
     return range(first, last)
 
 
@@ -428,7 +428,7 @@ def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, f
 
     def compare(name: str, layer: int, stage: Array) -> Array:
         if name in largest:
-            with np.errstate(invalid="ignore"):  # −inf minus −inf in masked scores, not compared
+            with np.errstate(invalid="ignore"):  # −inf minus −inf, where `read` is False
                 apart = stage[0] - getattr(layers[layer], name)
             where = read if name in SQUARE else np.True_
             in_layer = np.abs(apart, out=apart).max(initial=0.0, where=where)

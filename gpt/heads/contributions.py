@@ -33,9 +33,9 @@ class Part(NamedTuple):
     """A part of the model, of one of these kinds.
 
     embedding: the embeddings of the character and its position. head: a head's output, multiplied
-    by its columns of the projection. bias: the bias of the projection, or without a layer the bias
-    of the last norm. ffn: the feed-forward layer without the bias of its output. ffn_bias: this
-    bias.
+    by its columns of the projection. bias: the bias of the projection, or, if `layer` is None, the
+    bias of the last norm. ffn: the feed-forward layer without the bias of its output. ffn_bias: the
+    bias of its output.
     """
 
     kind: Literal["embedding", "head", "bias", "ffn", "ffn_bias"]
@@ -48,9 +48,9 @@ class Contributions(Arrays):
     """What the parts add to the (T, K) logits.
 
     parts: the P parts, in the order of computation. values: (T, K, P) what they add. check: whether
-    they sum to the logits. sources: for each part of the kinds "head" and "ffn", at the last
-    position, (K, S) what the characters that the head attends to add, or (K, U) what the units add.
-    scale: the number by which the last norm divides the last position.
+    they sum to the logits. sources: an array for every part of the kinds "head" and "ffn", at the
+    last position: (K, S) what a head adds by attending to each character, or (K, U) what each unit
+    adds. scale: the number by which the last norm divides the last position.
     """
 
     parts: tuple[Part, ...]

@@ -42,8 +42,8 @@ KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed
 class ExpertPredictions(Arrays):
     """The two predictions from which a model with counting makes its own.
 
-    gpt, counting: (V,) probabilities. weights: (2,) the powers of these in their product, which is
-    the model's prediction.
+    gpt, counting: (V,) probabilities. weights: (2,) the exponents a and b of the model's prediction
+    gptᵃ · countingᵇ, scaled to sum 1.
     """
 
     gpt: npt.NDArray[np.float64]
@@ -58,7 +58,8 @@ class NextCharacter(Arrays, Result):
     expected: (V,) the model's probabilities. filtered: (V,) the probabilities after temperature and
     filters, from which `sample` draws. removed: (V,) indices in DISTRIBUTION_OPTIONS of the options
     that removed the characters, or −1. characters: the vocabulary, id -> character. text: the text
-    before. experts: the predictions of GPT and counting, if both predict. config: the filters.
+    that is continued. experts: the predictions of GPT and counting, if both predict. config: the
+    filters.
     """
 
     expected: npt.NDArray[np.float64]
@@ -126,11 +127,11 @@ class NextCharacter(Arrays, Result):
 
     def sentence(self, all: bool = False) -> str:
         before, after = (2**entropy for entropy in self.entropies)
-        uncertain = f"as uncertain as among {before:.1f} equal characters"
+        uncertain = f"as uncertain as among {before:.1f} equally likely characters"
         if self.changed:
-            uncertain += f", then {after:.1f}"
+            uncertain += f", after temperature and filters among {after:.1f}"
         if all:
-            return f"{uncertain}; {int((self.removed >= 0).sum())} are removed"
+            return f"{uncertain}; {pluralize(int((self.removed >= 0).sum()), 'character')} removed"
         return f"{uncertain} · every one: --all"
 
     @property
@@ -219,12 +220,12 @@ class Why(Arrays, Result):
     """What the parts of a GPT add to a character's logit, or to the difference of two logits.
 
     parts: the P parts, in the order of computation. values: (P,) what they add, in float64. They
-    sum to `logit`. sources: for each part of the kinds "head" and "ffn", (S,) what the characters
-    that the head attends to add, or (U,) what the units add. They sum to the part's value. scale:
-    the number by which the last norm divides. characters: the explained character, or K = 2
-    characters whose logits are compared. probabilities: (K,) as the GPT predicts them. same: the
-    negative logarithm of the sum of exp(logit) over all characters. text: what the GPT has read.
-    checks: whether the values sum to the logit, and how far the float32 logits are from these.
+    sum to `logit`. sources: an array for every part of the kinds "head" and "ffn": (S,) what the
+    head adds by attending to each character, or (U,) what each unit adds. The array sums to the
+    part's value. scale: the number by which the last norm divides. characters: the explained
+    character, or K = 2 characters whose logits are compared. probabilities: (K,) as the GPT
+    predicts them. same: −ln of the sum of exp(logit) over all characters. text: what the GPT has
+    read. checks: whether the values sum to the logit, and how far the float32 logits are from it.
     """
 
     parts: tuple[Part, ...]
@@ -314,7 +315,7 @@ class Why(Arrays, Result):
         return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
 
     def _reads(self, number: int, all: bool) -> str:
-        """Says which character a head takes most from, or with `all`, what several of them add."""
+        """Says which character adds most through a head; with `all`, what several of them add."""
         if self.parts[number].kind != "head":
             return ""
         values = self._sources(number)

@@ -57,9 +57,8 @@ REPLACED_BY = {
 class Survey(Arrays, Result):
     """The measures of all heads on `windows` windows of `characters` characters each.
 
-    text: the name of the text. set_heads: the number of heads in the first layer whose first
-    weights gptx has set (docs/heads.md). Head h of these began by looking at the character h + 1
-    places before.
+    text: the name of the text. set_heads: the number of heads in the first layer that gptx set
+    before the training (docs/heads.md), so that head h looked at the character h + 1 places before.
     """
 
     measures: tuple[Measure, ...]
@@ -95,7 +94,7 @@ class Survey(Arrays, Result):
         """(L, H) names of the heads, "" for a head without a name."""
         return name_heads(self.measures)
 
-    def of(self, name: str) -> list[tuple[int, int]]:
+    def heads_named(self, name: str) -> list[tuple[int, int]]:
         """Returns (layer, head) of the heads with a name, in the order of `ranking`. name:
         "induction", "duplicate", "previous", "2 back", …, "sink", or "" for no name.
         """
@@ -131,7 +130,7 @@ class Survey(Arrays, Result):
         }
 
     def _began(self, place: tuple[int, int]) -> str:
-        """Returns "began so" for a head that does what gptx's first weights made it do, or ""."""
+        """Returns "began so" for a head that looks where gptx set it to look, otherwise ""."""
         layer, head = place
         is_set = layer == 0 and head < self.set_heads
         same = self._name(place) == offset_names(np.array(head + 1))
@@ -150,7 +149,7 @@ class Survey(Arrays, Result):
                 for place in self.ranking()
                 for measure in self.measures
             ]
-        others = self.of("")
+        others = self.heads_named("")
         listed = [place for place in self.ranking() if self._name(place) or len(others) == 1]
         rows = [self._row(place) for place in listed[:MOST_SHOWN]]
         blank = dict.fromkeys(("weight", "rise", "began"))
@@ -318,8 +317,8 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
 
 
 def other_windows(N: int) -> Ids:
-    """Returns (N,) for every window the number of another window; all numbers occur once. The
-    choice is random, with a fixed seed. Raises TextError if N is 1.
+    """Returns (N,) numbers: for every window, the number of another window. Every number occurs
+    once. The choice is random, with a fixed seed. Raises TextError if N is 1.
     """
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
@@ -357,10 +356,10 @@ def _mean(parts: Sequence[_Part]) -> Array:
 
 
 class _Part:
-    """B of the windows, with what the whole model computes for them.
+    """B of the windows, and what the model computes for them with all heads.
 
     sums: for every layer, the (H, D) sums of the heads' outputs over all characters. contexts: for
-    every layer, the (B, H, T, D) outputs, if needed. replacements: for every layer, an array that
+    every layer, the (B, H, T, D) outputs, if `needed`. replacements: for every layer, an array that
     replaces the outputs and broadcasts to their shape.
     """
 

@@ -27,7 +27,7 @@ from gpt.vocabulary import Ids
 Array = npt.NDArray[np.float32]
 STD = 0.02
 COMMON = 0.5  # length of the vector common to all embeddings, relative to their random part
-PEAK = 8.0  # score before the softmax of the character that a head first attends to
+PEAK = 8.0  # score, before the softmax, of the character that a head attends to at first
 _BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # have a row for each character
 SLOWEST = 0.1  # radians per character; slower rotations cannot tell neighbours apart
 
@@ -118,7 +118,7 @@ class GPT(nn.Module):
         return self.lm_head(self.stream(ids, cache))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
-        """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), tied ones once."""
+        """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), no tied copies."""
         state = self.state_dict()
         return {name: state[name].detach() for name in self.config.shapes()}
 
@@ -132,7 +132,7 @@ class GPT(nn.Module):
 def initialise(model: GPT, seed: int) -> None:
     """Initialises the weights as GPT-2 does (Radford et al. 2019). Weights are drawn from N(0,
     0.02²), and those of residual projections divided by √(2·n_layer), or by √n_layer in a model
-    without feed-forward. Both forms of attention get the same numbers.
+    without feed-forward. Fused attention and separate heads get the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
@@ -151,7 +151,7 @@ def initialise(model: GPT, seed: int) -> None:
 
 
 def copy_weights(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Copies another model's weights, whose vocabulary is the start of this model's vocabulary. The
+    """Copies the weights of a model whose vocabulary is the start of this model's vocabulary. The
     embedding and output rows of new characters start as the mean of the known rows (Hewitt 2021).
     So no new character is likelier at first than the known ones are on average.
     """

@@ -2,8 +2,9 @@
 content policy permits no other script or style, and no network access. assets/model/protocol.js
 describes its data.
 
-The file has texts with their logits. The page computes these logits again, and shows no numbers if
-its own differ. The logits are those of the weights in the file, which are float32 or float16.
+The file has texts with their logits, and the page computes these logits again. If the two differ,
+the page shows no numbers. The logits are those of the weights in the file, which are float32 or
+float16.
 """
 
 from __future__ import annotations
@@ -127,15 +128,13 @@ def _repeated_word(excerpt: str) -> str:
     """
 
     def unfitness(word: str) -> tuple[bool, bool, int]:
-        """Less is better. The letter before the last two should stand in the word only once:
-        otherwise a head cannot know which letter follows it.
+        """Returns a key; the smallest is best. The third letter from the end should stand in the
+        word only once. Otherwise a head cannot know which letter follows it.
         """
         return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
 
     lines = excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
-    words = [
-        line[: -(-len(line) // TIMES)] for line in lines
-    ]  # with the space after the word, if any
+    words = [line[: -(-len(line) // TIMES)] for line in lines]  # a space may follow the word
     word = min(words, key=unfitness)
     return word + word[:-2]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ROWS = 384  # rows of activations that fit in a core's cache
 FIRST_CAPACITY = 1024  # positions for which keys and values are allocated at the start
-STREAM = 10_000  # bytes of Python objects, such as random numbers and text, for a sample
+STREAM = 10_000  # bytes that a sample's Python objects take, such as random numbers and text
 LEAST_STREAMS = 8  # fewest streams for a core; with fewer, another core saves no time
 
 Item = TypeVar("Item")
@@ -139,8 +139,8 @@ class _Sublayer:
 
 
 class _Weights:
-    """The reader's weights, with those of its norms folded in. layers: the attention and the
-    feed-forward of each layer. The feed-forward is None if the model has none.
+    """The reader's weights, into which those of its norms are folded. layers: the attention and the
+    feed-forward of every layer. The feed-forward is None in a model without feed-forward.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -161,8 +161,8 @@ class _Weights:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
     def _reads(self, name: str, norm: str) -> _Linear:
-        """Folds the norm before a linear layer into it: W(n·w + b) = (W∘w)n + Wb. n is the residual
-        stream, centred and scaled to length 1.
+        """Folds a norm into the linear layer `name` after it: W(n·w + b) = (W∘w)n + Wb. n is the
+        residual stream, centred and scaled to length 1.
         """
         weight, bias = self._reader.weight_and_bias(name)
         gain, shift = self._reader.weight_and_bias(norm)
@@ -234,7 +234,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class ParallelDecoder:
-    """A gpt.Decoder that divides the streams among the cores. `start` sets how many it uses."""
+    """A gpt.Decoder that divides the streams among the cores. `start` sets the number of cores."""
 
     def __init__(self, reader: Reader) -> None:
         self.config, self._decoders, self._shares = reader.config, [CachedDecoder(reader)], 1

@@ -33,9 +33,9 @@ FULL_COLOUR = 10  # bits of surprisal that get the strongest colour
 class Score:
     """The loss of a text. nats: the mean per character. characters: how many were predicted.
 
-    For a model with counting, also gpt and counting: the losses, in nats, of the GPT alone and of
-    counting alone; and sum_error: how far the sum of the predicted probabilities is from 1, at the
-    worst position.
+    The other fields are None for a model without counting. gpt, counting: the losses, in nats, of
+    the GPT alone and of counting alone. sum_error: the largest difference, over all positions,
+    between the sum of the predicted probabilities and 1.
     """
 
     nats: float
@@ -128,7 +128,7 @@ class Evaluation(Score, Result):
     def facts(self, all: bool = False) -> Mapping[str, str]:
         facts = {
             "loss": f"{self.nats:.4f} nats a character ({self.bits:.3f} bits)",
-            "that is": f"as uncertain as among {self.perplexity:.1f} equal characters",
+            "that is": f"as uncertain as among {self.perplexity:.1f} equally likely characters",
         }
         if self.gpt is not None:
             facts["GPT alone"] = f"{self.gpt:.4f} nats"
@@ -138,7 +138,7 @@ class Evaluation(Score, Result):
             facts["counting"] = f"{self.counting:.4f} nats, alone"
         if self.surprisals is not None and self.surprisals.score.nats != self.nats:
             facts["in context"] = (
-                f"{self.surprisals.score.nats:.4f} nats, with half a window or more"
+                f"{self.surprisals.score.nats:.4f} nats, with at least half a window before it"
             )
         return facts
 
@@ -211,7 +211,7 @@ def character_surprisals(
 
 @dataclass(frozen=True)
 class _Windows:
-    """B windows of a text that predict T characters each.
+    """B windows of a text, in each of which T characters are predicted.
 
     starts: (B,) the places of the first predicted characters. before: how many characters of
     context precede a window's first predicted character. length: T.
@@ -228,7 +228,7 @@ class _Windows:
         return logits.reshape(-1, logits.shape[-1])
 
     def expected(self, ids: Ids) -> Ids:
-        """Returns (B · T,) ids of the characters that really stand there."""
+        """Returns the (B · T,) ids that the text has at the predicted positions."""
         following: Ids = ids[self.starts[:, None] + np.arange(self.length)]
         return following.ravel()
 

@@ -107,8 +107,8 @@ def matrices_figure(
 def bars_figure(
     labels: Sequence[str], bars: Mapping[str, Sequence[float | None]], title: str, form: str
 ) -> bytes:
-    """Draws charts of horizontal bars side by side: name -> values, in the order of `labels`. A
-    value None has no bar. Raises ConfigError if matplotlib is missing.
+    """Draws a chart of horizontal bars for every name in `bars`, side by side. bars: name ->
+    values, one for each label; None: no bar. Raises ConfigError if matplotlib is missing.
     """
     with _style():
         from matplotlib.figure import Figure
@@ -171,7 +171,7 @@ def _to_bytes(figure: Figure, form: str) -> bytes:
 
 
 class _Labels:
-    """Labels characters: with signs that an installed font has, otherwise with U+XXXX.
+    """Labels a character with a sign if an installed font has the sign, otherwise with U+XXXX.
 
     used: the characters that were labelled, in the order of their first use.
     """

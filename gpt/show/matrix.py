@@ -26,7 +26,7 @@ THUMBNAIL = 24  # the most cells of the terminal on a side of a head's small pic
 
 
 def fitting_view(matrix: Matrix, screen: Screen, digits: int) -> View:
-    """The view that fits the screen: "numbers", otherwise "heat", otherwise "top"."""
+    """The first of the views "numbers", "heat" and "top" that fits the screen's width."""
     gutter = cell_len(_row_labels(matrix, screen)[0])
     count = len(matrix.columns)
     if gutter + count * _cell_width(matrix, screen, digits) <= screen.cells:

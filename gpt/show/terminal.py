@@ -40,9 +40,9 @@ UNLIMITED = 10_000  # the width of a pipe or a file
 BAR = 10  # the width of a bar for the value 1
 NARROWEST = 12  # the least width of a column of texts
 GAP = 2  # between two columns
-HEIGHT, WIDTH = 10, 76  # of a drawing: its lines, and its largest width
+HEIGHT, WIDTH = 10, 76  # the lines and the largest width of a drawing
 PAGE = 100  # the width of HTML
-MARKS = 9  # from one letter of a curve to the next
+MARKS = 9  # columns from one letter on a curve to the next; the columns between have dots
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 GLYPHS = " .:-=+*#%@"
 # From dark blue over teal to yellow, in even steps of lightness; colour-blind people can read it.
@@ -102,7 +102,7 @@ def draw_facts(facts: Mapping[str, str | Sequence[str]], screen: Screen) -> str:
 
 
 def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
-    """The parts of a result as objects that rich draws, with empty lines between groups of them."""
+    """The parts of a result as objects that rich draws. Empty lines separate groups of parts."""
     groups: list[list[RenderableType]] = [[]]
     if result.title:
         groups[0].append(prose(result.title, screen, "bold"))

@@ -266,7 +266,10 @@ WEIGHT = "transformer.h.1.mlp.c_fc.weight"
         ({WEIGHT: torch.zeros(32, 8).double()}, "is not the name of a float32 tensor"),
         ({WEIGHT: torch.zeros(32, 8, device="meta")}, "is not the name of a float32 tensor"),
         ({WEIGHT: "text"}, "is not the name of a float32 tensor"),
-        ({"transformer.h.9.ln_1.weight": torch.zeros(8)}, "which a model with its options lacks"),
+        (
+            {"transformer.h.9.ln_1.weight": torch.zeros(8)},
+            "which a model with these options does not have",
+        ),
     ],
 )
 def test_weights_of_another_model_are_refused(

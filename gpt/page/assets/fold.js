@@ -5,10 +5,10 @@
 /** Unknown character -> the known one where a quotation mark opens, and the known one elsewhere.
  * @typedef {Record<string, [string, string]>} Folds */
 /** A letter with its marks. place: its position in the text. typed: as in the text. read: the characters
- * that the model reads for it. @typedef {{place: number, typed: string, read: string[]}} Unit */
+ * that the model reads for the letter. @typedef {{place: number, typed: string, read: string[]}} Unit */
 
 const LETTERS = /(?:[\u1100-\u11ff]+|[^])\p{M}*/gu; // letters with marks; parts of Korean syllables
-/** The end of a text after which a quotation mark opens, and one after which it opens before a letter. */
+/** The text before a quotation mark that opens; and before one that opens if no space follows it. */
 const OPENING = /(?:^|[\s([{<¿¡])['’‘‚‛ʼ′´`"”“„‟″]*$/;
 const IN_WORD = /[-‐‑–—―]['’‘‚‛ʼ′´`"”“„‟″]*$/;
 

@@ -43,7 +43,7 @@ export class Gpt {
   /** @param {string} name */
   #tensor(name) {
     const tensor = this.tensors.get(name);
-    if (!tensor) throw new Error(`The model in this file lacks its numbers ${name}.`);
+    if (!tensor) throw new Error(`The model in this file lacks the tensor ${name}.`);
     return tensor;
   }
 
