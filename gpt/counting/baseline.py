@@ -9,10 +9,10 @@ learned together with the GPT would ignore the GPT, because counting predicts be
 the GPT would get no gradient.
 
 Counting predicts the counted text far too well, and a GPT predicts the text that it trains on too
-well. So the gate is fitted to held-out pieces of the training split (HeldOut), whose characters are
-never the GPT's targets. Text next to a piece is similar to it, so the counts for the fit also leave
-out a margin around every piece. The counts with which the saved model predicts include the whole
-split.
+well. So the gate is fitted to held-out pieces of the training split (HeldOutPieces), whose
+characters are never the GPT's targets. Text next to a piece is similar to the piece, so the counts
+for the fit also leave out a margin around every piece. The saved model predicts with the counts of
+the whole split.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FACTORS: Array = np.array([[0.9], [1.0]])
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutPieces:
     """The held-out pieces of a training split. The characters from `start` to `end` are divided
     into PIECES periods. In the middle of every period is a piece of `length` characters.
     """
@@ -85,12 +85,12 @@ class HeldOut:
     end: int
 
     @staticmethod
-    def of_split(characters: int, vocab_size: int) -> HeldOut:
+    def of_split(characters: int, vocab_size: int) -> HeldOutPieces:
         """Places the pieces in the last MOST_CHARACTERS of a training split of `characters`."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
-        return HeldOut(start, max(1, counted // PIECES), held // PIECES, characters)
+        return HeldOutPieces(start, max(1, counted // PIECES), held // PIECES, characters)
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
@@ -162,7 +162,7 @@ def count_splits(
 
 def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None = None) -> Experts:
     """Makes the experts of a training split. whole: its n-grams, if they are already counted."""
-    held = HeldOut.of_split(len(train), vocab_size)
+    held = HeldOutPieces.of_split(len(train), vocab_size)
     apart = Expert(count_ngrams(held.without_pieces(train), vocab_size, orders), vocab_size)
     histories = apart.trie.histories_at(train, held.starts, held.length)
     logs = np.empty((held.length * PIECES, vocab_size), np.float32)
@@ -242,7 +242,7 @@ class Counting:
     def __init__(self, ids: Ids, config: ModelConfig, experts: Experts | None = None) -> None:
         self.ids, self.config = ids, config
         size, orders = config.vocab_size, config.counting
-        self.held = HeldOut.of_split(len(ids), size) if orders else None
+        self.held = HeldOutPieces.of_split(len(ids), size) if orders else None
         if orders and experts is None:
             experts = count_experts(ids, size, orders)
         self.experts = experts
@@ -277,7 +277,7 @@ class Counting:
             release_memory()
         return self._latest[1]
 
-    def _fitted(self, held: HeldOut, counting: Logits, predict: Predict) -> Array:
+    def _fitted(self, held: HeldOutPieces, counting: Logits, predict: Predict) -> Array:
         """Fits the gate to the predictions of the GPT and of counting (Experts.held). The GPT reads
         the held-out text in windows of block_size. The character before a window is its first
         context.

@@ -28,7 +28,7 @@ from gpt.exchange.to_transformers import transformers_names
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import prove_tensors
+from gpt.reading.probe import check_tensors
 from gpt.reading.sampler import Samples
 from gpt.storage.checkpoint_files import EXCERPT_LENGTH, CorpusId, Manifest
 from gpt.storage.files import check_regular
@@ -89,7 +89,7 @@ def import_nanogpt(
         identity = CorpusId(digest="", characters=0, sources=())
     model = GPT(config)
     model.load_parameters(tensors)
-    contents = {MODEL: model_bytes(model, vocabulary, excerpt, step, prove_tensors)}
+    contents = {MODEL: model_bytes(model, vocabulary, excerpt, step, check_tensors)}
     manifest = Manifest(
         step=step,
         model=config,
@@ -176,12 +176,12 @@ def unpickle_plain(data: bytes) -> Any:
             large = instruction.name == "LONG_BINPUT" and int(argument or 0) > len(data)
             if large or instruction.name not in PLAIN:
                 raise ValueError(f"it has the instruction {instruction.name}")
-        return Unpickler(BytesIO(data)).load()
+        return PlainUnpickler(BytesIO(data)).load()
     except Exception as error:  # damaged data can raise almost any exception
         raise ValueError("it is damaged, or not just dicts, texts and numbers") from error
 
 
-class Unpickler(pickle.Unpickler):
+class PlainUnpickler(pickle.Unpickler):
     """Raises UnpicklingError for every class and function in a pickle."""
 
     def find_class(self, module: str, name: str) -> NoReturn:

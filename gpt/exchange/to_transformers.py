@@ -188,7 +188,7 @@ def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFolder:
     """The folder that an export wrote.
 
     architecture: the name of the class in transformers. files: file name -> size in bytes. note:
@@ -201,7 +201,7 @@ class Exported:
     note: str
 
 
-def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Exported:
+def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> ExportedFolder:
     """Writes the model into a folder that `transformers` opens.
 
     force: replace the files of an earlier export; other files in the folder stay.
@@ -241,7 +241,7 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
         else:
             files.commit_folder(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
-    return Exported(path, about["architectures"][0], sizes, COUNTS if config.counting else "")
+    return ExportedFolder(path, about["architectures"][0], sizes, COUNTS if config.counting else "")
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

@@ -23,9 +23,9 @@ from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Array, Reader, Stages
 from gpt.show.result import (
-    Arrays,
     Check,
     Matrix,
+    ReadOnlyArrays,
     Result,
     csv_text,
     format_of_path,
@@ -64,7 +64,7 @@ class ParsedKey(NamedTuple):
     head: int | None
     position: int | None
 
-    def part(self, stage: Array) -> Array:
+    def select_from(self, stage: Array) -> Array:
         """(…, H, T, D) or (…, T, C) stage -> the view of the key's head and position."""
         if self.head is not None:
             stage = stage[..., self.head, :, :]
@@ -115,7 +115,7 @@ def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) 
 
 
 @dataclass(frozen=True, repr=False)
-class AttentionMap(Arrays, Result):
+class AttentionMap(ReadOnlyArrays, Result):
     """The stages of all layers for one text of T characters, and their checks.
 
     model: the TrainedGPT that computed the map, or None; an .html file needs it. rounding: stage ->
@@ -167,7 +167,7 @@ class AttentionMap(Arrays, Result):
         shapes = {name: stage.shape for name, stage in vars(self.layers[0]).items()}
         place = parse_key(key, shapes, range(len(self.layers)))
         layers = self.layers if place.layer is None else [self.layers[place.layer]]
-        parts = [place.part(getattr(layer, place.stage)) for layer in layers]
+        parts = [place.select_from(getattr(layer, place.stage)) for layer in layers]
         return np.stack(parts) if place.layer is None else parts[0]
 
     def to_numpy(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Selection(Result):
 
     panels: (layer, head) of every matrix. A stage without heads has one matrix for each layer, with
     the head "all". across: how many matrices stand side by side. queries: the rows. keys: the
-    columns of a `square` stage. A stage whose columns are dimensions keeps all of them.
+    columns, if the columns are keys. A stage whose columns are dimensions shows all of them.
     """
 
     attention: AttentionMap
@@ -222,14 +222,14 @@ class Selection(Result):
         return self.attention.list_checks(self.stage)
 
     @property
-    def square(self) -> bool:
-        """Whether the columns are keys, and not dimensions."""
+    def columns_are_keys(self) -> bool:
+        """Whether the columns are keys, otherwise they are dimensions."""
         return self.stage in SQUARE
 
     def values(self) -> list[Array]:
         """Returns the selected rows and columns of every panel."""
         rows = slice(self.queries.start, self.queries.stop)
-        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        columns = slice(self.keys.start, self.keys.stop) if self.columns_are_keys else slice(None)
         selected = []
         for layer, head in self.panels:
             values = self.attention[self.stage, layer, head if isinstance(head, int) else None]
@@ -246,8 +246,8 @@ class Selection(Result):
                 values=np.where(forbidden, np.nan, values) if self.stage == "weights" else values,
                 text=self.attention.text,
                 rows=self.queries,
-                columns=self.keys if self.square else range(values.shape[1]),
-                square=self.square,
+                columns=self.keys if self.columns_are_keys else range(values.shape[1]),
+                square=self.columns_are_keys,
                 weights=self.stage == "weights",
             )
             for (layer, head), values in zip(self.panels, self.values(), strict=True)
@@ -259,10 +259,10 @@ class Selection(Result):
             "text": self.attention.text,
             "ids": self.attention.ids,
             "stage": self.stage,
-            "axes": ["panel", "query", "key" if self.square else "dimension"],
+            "axes": ["panel", "query", "key" if self.columns_are_keys else "dimension"],
             "panels": [{"layer": layer, "head": head} for layer, head in self.panels],
             "queries": list(self.queries),
-            "keys": list(self.keys) if self.square else None,
+            "keys": list(self.keys) if self.columns_are_keys else None,
             "values": [round_floats(values) for values in self.values()],
             "checks": [round_floats(check.record) for check in self.list_checks()],
         }
@@ -270,7 +270,7 @@ class Selection(Result):
     def to_csv(self) -> str:
         """Returns a line for every number. Leaves out weights above the diagonal (all 0)."""
         places = ["pos", "char", "dimension"]
-        if self.square:
+        if self.columns_are_keys:
             places = ["q_pos", "q_char", "k_pos", "k_char"]
         value = "weight" if self.stage == "weights" else self.stage
         return csv_text(chain([["layer", "head", *places, value]], self._lines()))
@@ -281,7 +281,7 @@ class Selection(Result):
             for query, values in zip(matrix.rows, matrix.values.tolist(), strict=True):
                 for column, value in zip(matrix.columns, values, strict=True):
                     if not np.isnan(value):
-                        key = [text[column]] if self.square else []
+                        key = [text[column]] if self.columns_are_keys else []
                         place = [layer, head, query, text[query], column, *key]
                         yield [*place, float(f"{value:.9g}")]
 

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import looks_at, measure_heads, name_heads
+from gpt.heads.measures import describe_attention, measure_heads, name_heads
 from gpt.reading.gpt import EPSILON, Array, Reader, Stages, centred
-from gpt.show.result import Arrays, Check, signed_number
+from gpt.show.result import Check, ReadOnlyArrays, signed_number
 from gpt.words import quoted_label
 
 Numbers = npt.NDArray[np.integer[Any]]
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Contributions(Arrays):
+class Contributions(ReadOnlyArrays):
     """What the parts add to the (T, K) logits.
 
     parts: the P parts, in the order of computation. values: (T, K, P) what they add. check: whether
@@ -137,7 +137,7 @@ def head_that_adds_most(
     return HeadSummary(
         layer=place[0],
         head=place[1],
-        looks_at=f"at {looks_at(name)}" if name else looks_at(name),
+        looks_at=f"at {describe_attention(name)}" if name else describe_attention(name),
         character=attention.model.vocabulary.characters[likeliest],
         adds=adds[place],
         most=place == ranking[0],

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.reading.gpt import Array, Reader
-from gpt.show.result import Arrays
+from gpt.show.result import ReadOnlyArrays
 from gpt.vocabulary import Ids
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters in a text
@@ -35,7 +35,7 @@ RULE = (
     "u is the mean weight at the same distances if that is larger; synthetic induction must pass "
     "for two distances P"
 )
-#: A head's name -> what the head looks at. `looks_at` adds "2 back", "3 back" …
+#: A head's name -> what the head looks at. `describe_attention` adds "2 back", "3 back" …
 LOOKS_AT = {
     "induction": "what followed this letter before",
     "duplicate": "the same letter, earlier",
@@ -68,7 +68,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Measure(Arrays):
+class Measure(ReadOnlyArrays):
     """One measure of all heads, averaged over `windows` texts.
 
     values: (L, H) means. errors: (L, H) their standard errors, NaN for one text. uniform: the value
@@ -279,7 +279,7 @@ def head_name(layer: int, head: int) -> str:
     return f"L{layer}H{head}"
 
 
-def looks_at(name: str) -> str:
+def describe_attention(name: str) -> str:
     """Returns what a head with this name looks at, in words."""
     if name.endswith(" back"):
         return f"{name.removesuffix(' back')} characters before"

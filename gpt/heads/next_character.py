@@ -25,7 +25,7 @@ from gpt.heads.contributions import Part, contributions
 from gpt.heads.measures import head_name
 from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
-from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
+from gpt.show.result import Check, Column, ReadOnlyArrays, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import NAMED, label, pluralize, quoted_label, text_with_labels
 
@@ -39,7 +39,7 @@ KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed
 
 
 @dataclass(frozen=True)
-class ExpertPredictions(Arrays):
+class ExpertPredictions(ReadOnlyArrays):
     """The two predictions from which a model with counting makes its own.
 
     gpt, counting: (V,) probabilities. weights: (2,) the exponents a and b of the model's prediction
@@ -52,7 +52,7 @@ class ExpertPredictions(Arrays):
 
 
 @dataclass(frozen=True, repr=False)
-class NextCharacter(Arrays, Result):
+class NextCharacter(ReadOnlyArrays, Result):
     """The distribution of the next character, before and after the filters of sampling.
 
     expected: (V,) the model's probabilities. filtered: (V,) the probabilities after temperature and
@@ -216,7 +216,7 @@ def _bits(chances: npt.NDArray[np.float64]) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class Why(Arrays, Result):
+class Why(ReadOnlyArrays, Result):
     """What the parts of a GPT add to a character's logit, or to the difference of two logits.
 
     parts: the P parts, in the order of computation. values: (P,) what they add, in float64. They

@@ -24,9 +24,9 @@ from gpt.heads.attention_map import FigureForm, require_memory_for_map
 from gpt.heads.measures import (
     RULE,
     Measure,
+    describe_attention,
     greatest_strengths,
     head_name,
-    looks_at,
     measure_heads,
     name_heads,
     offset_names,
@@ -36,7 +36,14 @@ from gpt.heads.measures import (
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Hook, Reader
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.result import Arrays, Column, Result, format_of_path, short_number, signed_number
+from gpt.show.result import (
+    Column,
+    ReadOnlyArrays,
+    Result,
+    format_of_path,
+    short_number,
+    signed_number,
+)
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import pluralize
@@ -54,7 +61,7 @@ REPLACED_BY = {
 
 
 @dataclass(frozen=True, repr=False)
-class Survey(Arrays, Result):
+class Survey(ReadOnlyArrays, Result):
     """The measures of all heads on `windows` windows of `characters` characters each.
 
     text: the name of the text. set_heads: the number of heads in the first layer that gptx set
@@ -123,7 +130,7 @@ class Survey(Arrays, Result):
         measure = "back" if name == "previous" or name.endswith(" back") else name
         return {
             "head": head_name(*place),
-            "looks_at": looks_at(name),
+            "looks_at": describe_attention(name),
             "weight": float(values[measure][place]) if name else None,
             "rise": float(values["ablation"][place]) if "ablation" in values else None,
             "began": "(induction)" if name == "induction" else self._began(place),
@@ -157,7 +164,7 @@ class Survey(Arrays, Result):
             more = f"{len(listed) - MOST_SHOWN} more"
             rows.append({"head": more, "looks_at": "at one of these"} | blank)
         if len(others) > 1:
-            row = {"head": f"{len(others)} heads", "looks_at": looks_at("")} | blank
+            row = {"head": f"{len(others)} heads", "looks_at": describe_attention("")} | blank
             if "ablation" in self.to_numpy():
                 row["rise"] = self._row(others[0])["rise"]
                 row["began"] = f"most: {head_name(*others[0])}"
@@ -168,7 +175,7 @@ class Survey(Arrays, Result):
         """Returns a row of the long form: one measure of one head."""
         title = measure.title
         if measure.offsets is not None:
-            title = looks_at(str(offset_names(measure.offsets)[place]))
+            title = describe_attention(str(offset_names(measure.offsets)[place]))
         return {
             "head": head_name(*place),
             "measure": title,
@@ -316,7 +323,7 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
     return _mean([_Part(reader, part, False) for part in _divided(windows, reader.config)])
 
 
-def other_windows(N: int) -> Ids:
+def draw_other_windows(N: int) -> Ids:
     """Returns (N,) numbers: for every window, the number of another window. Every number occurs
     once. The choice is random, with a fixed seed. Raises TextError if N is 1.
     """
@@ -336,7 +343,7 @@ def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
 
 def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Part]:
     """Divides the windows into parts, and computes what replaces the outputs of the heads there."""
-    others = other_windows(len(windows)) if how == "resample" else None
+    others = draw_other_windows(len(windows)) if how == "resample" else None
     parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
     ends = np.cumsum([len(part.ids) for part in parts])[:-1]
     for layer, mean in enumerate(_mean(parts)[:, :, None]):  # (H, 1, D)

@@ -48,7 +48,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, rotate: Rotate, **options: Any) -> Tensor:
         """(B, T, C) -> (B, T, C). options: further arguments of attention. These are the layer's
-        `Cache.attention_arguments`, or `keep`, which receives all stages except those of
+        `KeyValueCache.attention_arguments`, or `keep`, which receives all stages except those of
         feed-forward.
         """
         middle: Tensor = x + self.attention(self.norm1(x), rotate, **options)
@@ -60,7 +60,7 @@ class Block(nn.Module):
         return after
 
 
-class Cache:
+class KeyValueCache:
     """Stores the (L, B, H, S, D) keys and values of all positions so far, S = block_size. at: the
     positions of the ids of the next forward pass. The caller sets it.
     """
@@ -99,7 +99,7 @@ class GPT(nn.Module):
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight
 
-    def stream(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+    def residual_stream(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, C) residual stream after the last norm; (B, 1, C) with a cache."""
         at = slice(ids.shape[1]) if cache is None else cache.at
         x = self.dropout(self.position.embed(self.token_embedding(ids), at))  # (B, T, C)
@@ -110,12 +110,12 @@ class GPT(nn.Module):
         x = x if cache is None else x[:, -1:]
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, vocab_size) logits. With a cache, the ids are those at the positions
         `cache.at`, and the logits are (B, 1, vocab_size), after the last id. A cache needs fused
         attention.
         """
-        return self.lm_head(self.stream(ids, cache))  # type: ignore[no-any-return]
+        return self.lm_head(self.residual_stream(ids, cache))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
         """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), no tied copies."""
@@ -196,16 +196,16 @@ class DeviceGPT:
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
         self._forms: dict[Attention, GPT] = {}
-        self._cache = Cache(self.config, 0, self._device)
+        self._cache = KeyValueCache(self.config, 0, self._device)
 
     def make_twin(self) -> DeviceGPT:
         twin = copy(self)
-        twin._cache = Cache(self.config, 0, self._device)
+        twin._cache = KeyValueCache(self.config, 0, self._device)
         return twin
 
     def start(self, ids: Ids) -> Array:
         if len(ids) != self._cache.keys.shape[1]:
-            self._cache = Cache(self.config, len(ids), self._device)
+            self._cache = KeyValueCache(self.config, len(ids), self._device)
         self._cache.at = slice(0)
         return self._continue(ids)
 
@@ -215,7 +215,7 @@ class DeviceGPT:
     @torch.inference_mode()
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C): the residual stream after the last norm."""
-        return _finite(self._with("fused").stream(self._tokens(ids)))
+        return _finite(self._with("fused").residual_stream(self._tokens(ids)))
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:

@@ -32,7 +32,7 @@ from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure
 from gpt.heads.survey import mean_contexts, spread_windows
 from gpt.reading.gpt import Array, Reader
-from gpt.reading.probe import allowed_in_float32
+from gpt.reading.probe import float32_tolerance
 from gpt.storage.checkpoint_files import StoredModel, Tensors, pick_probe_logits
 from gpt.vocabulary import Ids
 from gpt.words import escape
@@ -213,7 +213,7 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
         "manifest": [{"name": name, "shape": tensor.shape} for name, tensor in tensors.items()],
         "bits": bits,
         "tensors": compress_tensors(tensors),
-        "means": in_base64(means.astype("<f4")),
+        "means": encode_base64(means.astype("<f4")),
         "probe": probe_record(stored, reader),
     }
 
@@ -256,8 +256,8 @@ def probe_record(stored: StoredModel, reader: Reader) -> dict[str, Any]:
         largest = max(largest, float(np.abs(logits).max()))
         for row, expected in zip(ids, logits, strict=True):
             numbers = pick_probe_logits(expected[None], kept).astype("<f4")
-            texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
-    return {"texts": texts, "kept": kept, "tolerance": allowed_in_float32(error, largest)}
+            texts.append({"ids": row.tolist(), "logits": encode_base64(numbers)})
+    return {"texts": texts, "kept": kept, "tolerance": float32_tolerance(error, largest)}
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
@@ -270,5 +270,5 @@ def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
     return ids[: rows * length].reshape(rows, length)
 
 
-def in_base64(array: npt.NDArray[Any]) -> str:
+def encode_base64(array: npt.NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).data).decode()

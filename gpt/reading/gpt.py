@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
-from gpt.show.result import Arrays, read_only
+from gpt.show.result import ReadOnlyArrays, read_only
 from gpt.vocabulary import Ids
 
 Array = npt.NDArray[np.floating[Any]]
@@ -220,7 +220,7 @@ POSITIONS: dict[str, type[Position]] = {
 
 
 @dataclass(frozen=True, repr=False)
-class Stages(Arrays):
+class Stages(ReadOnlyArrays):
     """The stages of one layer for T characters. docs/heads.md explains them. The first axis is T,
     or H for the stages of heads.
     """

@@ -49,7 +49,7 @@ def open_checked_reader(stored: StoredModel) -> tuple[Reader, Check]:
     return reader, proof
 
 
-def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
+def check_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
     """Checks the probe with the tensors of a model that has no reader yet. See `check_probe`."""
     return check_probe(Reader(config, tensors), probe)
 
@@ -68,7 +68,7 @@ def probe_error(reader: Reader, probe: Probe) -> float:
         return probe.largest_error(map(reader.logits, reader.forward(probe.ids)))
 
 
-def allowed_in_float32(error: float, largest: float) -> float:
+def float32_tolerance(error: float, largest: float) -> float:
     """Returns how far the float32 logits of a GPU or a browser may be from numpy's float64 logits.
     error: the error of numpy's float32 logits. largest: the largest logit.
     """
@@ -135,7 +135,7 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
     """Returns a reader that computes on the device, if the device computes the probe's logits.
     Otherwise prints one line and returns the same reader.
     """
-    allowed = allowed_in_float32(probe_error(reader, probe), float(np.abs(probe.logits).max()))
+    allowed = float32_tolerance(probe_error(reader, probe), float(np.abs(probe.logits).max()))
     try:
         device = open_device()
         for logits in _logits_of(device, reader, probe.ids):

@@ -211,7 +211,7 @@ LEAST = 0.1  # if the allowed characters have less probability, the sample goes 
 TRIES = 1000  # the sample ends after so many steps back without a new yielded character
 
 
-def sample_new_ids(
+def sample_without_copies(
     begin: Callable[[Ids], Generator[Array, Ids, None]],
     prompt: Ids,
     config: SampleConfig,
@@ -294,7 +294,7 @@ class StopFilter:
         return held
 
 
-class Decoders:
+class DecoderPool:
     """Lends decoders of one model to Samples that may be drawn at the same time. If `first` is
     already lent, lends a twin of it.
     """
@@ -399,7 +399,7 @@ def _texts(
             begin = partial(next_scores, decoder, config=one, mixture=mixture, banned=banned)
             for number, gate in enumerate(filters):
                 stream, count = uniforms(seed_of(config), number), 0
-                for token in sample_new_ids(begin, prompt, one, copies, stream):
+                for token in sample_without_copies(begin, prompt, one, copies, stream):
                     gained, count = [""] * config.n, count + 1
                     gained[number] = gate.push(characters[token])
                     yield gained

@@ -21,7 +21,7 @@ from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Reader
-from gpt.show.result import Arrays, Passage, Result
+from gpt.show.result import Passage, ReadOnlyArrays, Result
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import nats_to_bits, pluralize
 
@@ -55,7 +55,7 @@ class Score:
         return math.exp(self.nats)
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def loss_record(self) -> dict[str, Any]:
         """The loss for --json. For a model with counting, also the losses of both experts alone."""
         numbers: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
         numbers |= {"perplexity": self.perplexity, "characters": self.characters}
@@ -66,7 +66,7 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Surprisals(Arrays):
+class Surprisals(ReadOnlyArrays):
     """How well a model predicts every character of a text after the first.
 
     nats: (n − 1,) −ln of the character's probability. likeliest: (n − 1,) the likeliest ids there.

@@ -75,7 +75,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A curve of a drawing: y over ascending x. Points whose y is not finite are not drawn."""
 
     name: str
@@ -132,7 +132,7 @@ def with_read_only_arrays(value: Any) -> Any:
     return value
 
 
-class Arrays:
+class ReadOnlyArrays:
     """Base of frozen dataclasses. Their arrays are read-only, also after copying or unpickling."""
 
     def __post_init__(self) -> None:
@@ -167,7 +167,7 @@ class Result:
         """Name -> text. An empty text is not shown; a text may have several lines."""
         return {}
 
-    def curves(self) -> Sequence[Line]:
+    def curves(self) -> Sequence[PlotLine]:
         """The curves, which are drawn over each other."""
         return ()
 

@@ -27,8 +27,8 @@ from rich.text import Text
 from gpt.show.result import (
     Check,
     Column,
-    Line,
     Passage,
+    PlotLine,
     Result,
     short_number,
     values_of_row,
@@ -105,7 +105,7 @@ def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
     """The parts of a result as objects that rich draws. Empty lines separate groups of parts."""
     groups: list[list[RenderableType]] = [[]]
     if result.title:
-        groups[0].append(prose(result.title, screen, "bold"))
+        groups[0].append(wrapping_text(result.title, screen, "bold"))
     if facts := result.facts(screen.all):
         groups[0].append(_facts(facts, screen))
     if lines := [line for line in result.curves() if line.points]:
@@ -116,10 +116,10 @@ def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
         groups.append([_table(result.columns(screen.all), rows, screen)])
     groups.append([])
     if sentence := result.sentence(screen.all):
-        groups[-1].append(prose(sentence, screen, "dim"))
+        groups[-1].append(wrapping_text(sentence, screen, "dim"))
     if checks := result.list_checks():
         text, style = checks_line(checks, screen)
-        groups[-1].append(prose(text, screen, style))
+        groups[-1].append(wrapping_text(text, screen, style))
     parts: list[RenderableType] = []
     for group in groups:
         if parts and group:
@@ -167,7 +167,7 @@ def _without_end(line: Sequence[Segment], coloured: bool) -> list[Segment]:
     return segments
 
 
-def prose(text: str, screen: Screen, style: str = "") -> Text:
+def wrapping_text(text: str, screen: Screen, style: str = "") -> Text:
     """A sentence, which rich wraps at spaces."""
     return Text(screen.line(text), style, overflow="fold")
 
@@ -303,7 +303,7 @@ def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
     return Text("\n", overflow="fold").join(lines)
 
 
-def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
+def _curves(lines: Sequence[PlotLine], screen: Screen) -> list[RenderableType]:
     """A drawing of curves and, below it, their names. The first curve is drawn over the others.
 
     High values in the first quarter are cut off at the frame's top, because a scale up to them
@@ -366,7 +366,7 @@ def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
             parts.append(line)
         if digits.plain.strip() and not screen.coloured:
             parts.append(digits)
-    return [*parts, prose(passage.meaning, screen, "dim")]
+    return [*parts, wrapping_text(passage.meaning, screen, "dim")]
 
 
 def shade_style(value: float) -> Style:
