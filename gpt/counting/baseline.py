@@ -107,7 +107,7 @@ class HeldOutPieces:
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Returns an array in the shape of `places`: whether each place is in a piece."""
+        """Returns booleans in the shape of `places`: whether a place is in a piece."""
         after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
@@ -279,8 +279,7 @@ class Counting:
 
     def _fitted(self, held: HeldOutPieces, counting: Logits, predict: Predict) -> Array:
         """Fits the gate to the predictions of the GPT and of counting (Experts.held). The GPT reads
-        the held-out text in windows of block_size. The character before a window is its first
-        context.
+        windows of block_size, which begin one character before the first predicted character.
         """
         if not held.length:  # the text is too short to hold anything out
             return PRIOR_MEAN * FACTORS

@@ -84,7 +84,8 @@ def exported_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[
 def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
     """(3·n_embd,) the rows of qkv in the order of GPT-NeoX: query, key and value head by head.
 
-    gptx rotates coordinates 2d and 2d + 1 of a head together, transformers d and d + head_size / 2.
+    gptx rotates coordinates 2d and 2d + 1 of a head together; transformers rotates d and
+    d + head_size / 2.
     """
     heads, size = config.n_head, config.head_size
     rows = np.arange(3 * config.n_embd).reshape(3, heads, size)
@@ -206,8 +207,8 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
 
     force: replace the files of an earlier export; other files in the folder stay.
 
-    Raises ConfigError if transformers cannot compute the model, or if the folder has files (with
-    `force`: unless it has an earlier export). Raises StorageError.
+    Raises ConfigError if transformers cannot compute the model, or if the folder has files, unless
+    `force` is true and they are an earlier export. Raises StorageError.
     """
     import safetensors.numpy
 

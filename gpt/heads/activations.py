@@ -48,8 +48,8 @@ _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
 def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
-    """Returns name -> shape of every stage of one text of T characters, in order of computation. A
-    model without feed-forward layers has no stages of them.
+    """Returns name -> shape of every stage of one text of T characters, in order of computation.
+    Leaves out the feed-forward stages of a model without feed-forward.
     """
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)

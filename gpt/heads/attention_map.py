@@ -103,7 +103,7 @@ def parse_key(
 
 
 def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
-    """Returns the number as an int. what: the word for it in errors, such as "layer". Raises
+    """Returns the number as an int. what: what errors call it, such as "layer". Raises
     IndexError if it is not in lowest … count − 1, TypeError if it is no whole number.
     """
     if not isinstance(number, SupportsIndex):
@@ -161,8 +161,7 @@ class AttentionMap(ReadOnlyArrays, Result):
         (T,). The stages q, k, v and context have D columns, and stages without heads have C
         columns.
 
-        Raises ValueError for another stage, IndexError for a layer, head or position that does not
-        exist.
+        Raises ValueError for another stage, IndexError for a missing layer, head or position.
         """
         shapes = {name: stage.shape for name, stage in vars(self.layers[0]).items()}
         place = parse_key(key, shapes, range(len(self.layers)))

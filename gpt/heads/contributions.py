@@ -3,9 +3,9 @@
 This is direct logit attribution (Elhage et al. 2021). The last residual stream is the sum of the
 outputs of parts: of the embedding, heads, biases and feed-forward layers. If the mean and scale of
 the last norm are held constant, a logit is a linear function of this stream. So we take the logit's
-row of the output weights, and pass it backwards through the norm. Its product with a part's output
-is what the part adds to the logit. What a head adds is a sum over the characters that it attends
-to. What a feed-forward layer adds is a sum over its units.
+row of the output weights, and pass it backwards through the norm. The product of the result with a
+part's output is what the part adds to the logit. What a head adds is a sum over the characters that
+it attends to. What a feed-forward layer adds is a sum over its units.
 Tensor names: T time, K ids of a position, P parts, S keys, U units, C n_embd, D head_size.
 """
 
@@ -49,8 +49,8 @@ class Contributions(ReadOnlyArrays):
 
     parts: the P parts, in the order of computation. values: (T, K, P) what they add. check: whether
     they sum to the logits. sources: an array for every part of the kinds "head" and "ffn", at the
-    last position: (K, S) what a head adds by attending to each character, or (K, U) what each unit
-    adds. scale: the number by which the last norm divides the last position.
+    last position: (K, S) what a head adds by attending to a character, or (K, U) what a unit adds.
+    scale: the number by which the last norm divides the last position.
     """
 
     parts: tuple[Part, ...]
@@ -94,9 +94,7 @@ class HeadSummary:
 
 
 def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Contributions:
-    """Computes what the parts add to the logits of (T, K) ids, in float64. layers: the stages of
-    all layers.
-    """
+    """Computes what the parts add to the logits of (T, K) ids, in float64, from all stages."""
     last = layers[-1].resid_post
     collected = _PartValues(reader.in_float64(), ids, last.astype(np.float64))
     for layer in reversed(range(len(layers))):

@@ -268,7 +268,7 @@ def standard_errors(values: Array) -> Array:
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:
-    """Returns (L, H) shares of the way from `least` to 1, 0 within CERTAIN errors of `least`."""
+    """Returns (L, H) shares of the way from `least` to 1, 0 if not CERTAIN errors above it."""
     sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
     share = (measure.values - least) / np.maximum(1e-9, 1 - least)
     return np.where(sure, share, 0.0)

@@ -58,8 +58,7 @@ class NextCharacter(ReadOnlyArrays, Result):
     expected: (V,) the model's probabilities. filtered: (V,) the probabilities after temperature and
     filters, from which `sample` draws. removed: (V,) indices in DISTRIBUTION_OPTIONS of the options
     that removed the characters, or −1. characters: the vocabulary, id -> character. text: the text
-    that is continued. experts: the predictions of GPT and counting, if both predict. config: the
-    filters.
+    that is continued. experts: only if GPT and counting both predict. config: the filters.
     """
 
     expected: npt.NDArray[np.float64]
@@ -221,7 +220,7 @@ class Why(ReadOnlyArrays, Result):
 
     parts: the P parts, in the order of computation. values: (P,) what they add, in float64. They
     sum to `logit`. sources: an array for every part of the kinds "head" and "ffn": (S,) what the
-    head adds by attending to each character, or (U,) what each unit adds. The array sums to the
+    head adds by attending to a character, or (U,) what a unit adds. The array sums to the
     part's value. scale: the number by which the last norm divides. characters: the explained
     character, or K = 2 characters whose logits are compared. probabilities: (K,) as the GPT
     predicts them. same: −ln of the sum of exp(logit) over all characters. text: what the GPT has
@@ -287,9 +286,7 @@ class Why(ReadOnlyArrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every part, or for every character that a head attends to. The values `adds` of
-        all rows sum to the logit.
-        """
+        """A row for every part, or for every character that a head attends to."""
         rows = []
         for number, (part, value) in enumerate(zip(self.parts, self.values.tolist(), strict=True)):
             places: list[tuple[Any, ...]] = [(None, None, value)]

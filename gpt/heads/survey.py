@@ -262,8 +262,7 @@ def survey(
 ) -> Survey:
     """Computes all measures over windows of block_size from (n,) ids of the text named `text`.
 
-    done: is called with the share of the ablation that is done. Raises TextError if the text is too
-    short.
+    done: gets the share of the ablation that is done. Raises TextError if the text is too short.
     """
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)

@@ -1,4 +1,4 @@
-"""The transformer from ids to logits, its first weights, and its forward pass on a device.
+"""The transformer from ids to logits, its initial weights, and its forward pass on a device.
 
 Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
@@ -167,7 +167,7 @@ def copy_weights(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
 def _start_on_previous(
     config: ModelConfig, stored: dict[str, Tensor], generator: torch.Generator
 ) -> None:
-    """Sets first weights with which head h of the first layer attends h + 1 characters back.
+    """Sets initial weights with which head h of the first layer attends h + 1 characters back.
 
     Otherwise a GPT must first learn such heads (Olsson et al. 2022). Training may change them.
     A common vector is added to all embeddings, and queries and keys read it. Rotary positions
@@ -191,7 +191,7 @@ def _start_on_previous(
 
 
 class DeviceGPT:
-    """A GPT on a device, which the reader uses (probe.Device). `start` sets B, the streams."""
+    """A GPT on a device, for the reader (probe.Device). `start` sets B, the number of streams."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)

@@ -3,8 +3,7 @@ content policy permits no other script or style, and no network access. assets/m
 describes its data.
 
 The file has texts with their logits, and the page computes these logits again. If the two differ,
-the page shows no numbers. The logits are those of the weights in the file, which are float32 or
-float16.
+the page shows no numbers. The logits are those of the file's weights, in float32 or float16.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ def page_html(title: str, data: Mapping[str, Any]) -> str:
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII without the characters <, > and &, so that HTML cannot take it for markup."""
+    """JSON in ASCII without the characters <, > and &, so that a browser cannot read it as markup."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -174,7 +173,7 @@ def join_scripts(script: str) -> str:
 
 @cache
 def _fixed_parts() -> dict[str, str]:
-    """The style, the script, and the content policy, which permits only these two, by hash."""
+    """The style, the script, and the content policy, which permits only these two by hash."""
     style = _read("page.css")
     worker = json.dumps(join_scripts("model/worker.js")).replace("</", r"<\/")
     script = f"globalThis.WORKER = {worker};\n{join_scripts('page.js')}"

@@ -67,7 +67,7 @@ class CachedDecoder:
         return logits
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of the next ids."""
         if self._length == self._capacity:
             larger = self._empty_cache(len(ids), 2 * self._capacity)
             larger[..., : self._length, :] = self._cache
@@ -132,7 +132,7 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Sublayer:
-    """The two linear layers of attention or feed-forward: from the residual stream and back."""
+    """The first and the last linear layer of attention or of feed-forward."""
 
     reads: _Linear
     writes: _Linear
@@ -182,8 +182,7 @@ class _Weights:
 
 def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     """Raises OutOfMemory if n streams of `characters` need more memory than the machine has. Linux
-    grants memory that it does not have, and kills the process that uses it. The check is made for
-    streams on a GPU, too.
+    grants more memory than it has, and kills a process that uses too much.
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
@@ -267,7 +266,7 @@ class ParallelDecoder:
 
 @one_blas_thread()
 def map_on_cores(work: Callable[[Item], Output], items: Sequence[Item]) -> list[Output]:
-    """Returns `work(item)` for all items, in order. Every core takes one item after another."""
+    """Returns `work(item)` for all items, in order. A core that is free takes the next item."""
     threads = min(len(items), cores())
     if threads <= 1:
         return [work(item) for item in items]

@@ -50,7 +50,7 @@ class Decoder(Protocol):
         """Starts B new streams: (B, n) ids -> (B, vocab_size) logits of the next characters."""
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of the next ids."""
 
     def make_twin(self) -> Decoder:
         """Returns a decoder of the same model, with streams of its own."""

@@ -36,9 +36,7 @@ TIMES, LEAST = 10, 1e-4
 
 
 def open_checked_reader(stored: StoredModel) -> tuple[Reader, Check]:
-    """Returns a model file's reader and the check of its probe. Raises CheckpointError if the check
-    fails.
-    """
+    """Returns a model file's reader and its passed check. Raises CheckpointError if it fails."""
     reader = Reader(stored.config, stored.tensors)
     proof = check_probe(reader, stored.probe)
     if not proof.passed:
@@ -98,8 +96,8 @@ def _explained() -> Iterator[None]:
 
 
 class DeviceReader(Reader):
-    """A reader and Decoder that computes on a device. Only forward passes with a hook, and all
-    passes in float64, are computed by numpy. Methods raise GptxError if the device fails.
+    """A reader and Decoder that computes on a device. numpy computes passes with a hook, and
+    all passes in float64. Methods raise GptxError if the device fails.
     """
 
     def __init__(self, reader: Reader, device: Device) -> None:

@@ -10,7 +10,7 @@ character depends on the text before it, the seed, and the number of characters 
 does not depend on where in the text the prompt ended.
 
 Going back. The option `avoid_copies` forbids characters that would complete a passage copied from
-the training text. If the allowed characters together have less than LEAST of the probability, the
+the training text. If the allowed characters have less probability than LEAST in total, the
 text would break in the middle of a word. So the sample then goes back to an earlier character, and
 draws another one there.
 """
@@ -208,7 +208,7 @@ def sample_ids(
 
 
 LEAST = 0.1  # if the allowed characters have less probability, the sample goes back
-TRIES = 1000  # the sample ends after so many steps back without a new yielded character
+TRIES = 1000  # the sample ends after this many steps back without a yielded character
 
 
 def sample_without_copies(
@@ -315,7 +315,7 @@ class DecoderPool:
 
 
 class Samples(Iterator[list[str]]):
-    """Yields a list at every step: the new text of each sample, "" for a stopped sample.
+    """Yields a list at every step: the new text of every sample, "" for a stopped sample.
 
     decoding: lends a decoder until the samples are complete or dropped. copies: passages that the
     new text must not contain; with them, one sample is written after the other. start: a text that

@@ -71,8 +71,8 @@ class Surprisals(ReadOnlyArrays):
 
     nats: (n − 1,) −ln of the character's probability. likeliest: (n − 1,) the likeliest ids there.
     chances: (n − 1,) the probabilities of the likeliest ids. text: the n characters. characters:
-    the vocabulary, id -> character. places: (n,) the positions of the characters in their file, if
-    the text leaves some out.
+    the vocabulary, id -> character. places: (n,) the characters' positions in their file, if they
+    have gaps.
     """
 
     nats: Array
@@ -111,9 +111,8 @@ class Surprisals(ReadOnlyArrays):
 class Evaluation(Score, Result):
     """The result of `eval`: how well a model predicts the text named `name`.
 
-    surprisals: those of all characters, with the option `chars`. to_beat: a sentence that compares
-    the loss with that of counting, on the validation split. about: further entries of --json about
-    the text and the model.
+    surprisals: of all characters, with the option `chars`. to_beat: a sentence that compares
+    the loss with that of counting, on the validation split. about: entries of --json about both.
     """
 
     name: str
@@ -238,7 +237,7 @@ class _Windows:
 
 
 def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
-    """Divides a text into windows, and groups as many as one forward pass may take.
+    """Divides a text into windows, and groups as many windows as one forward pass can take.
 
     overlapping: every window begins half a window after the one before it, and predicts only the
     characters of its second half.
@@ -251,9 +250,8 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
     windows = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
     rows, whole = windows_at_once(config), (targets - before) // scored
-    for group in np.split(
-        starts, [*range(rows, whole, rows), whole]
-    ):  # the last one may be shorter
+    # The last window may be shorter, so it has a group of its own.
+    for group in np.split(starts, [*range(rows, whole, rows), whole]):
         if len(group):
             length = min(scored, targets - int(group[0]))
             windows.append(_Windows(group + 1, before + 1, length))

@@ -115,7 +115,7 @@ class SampleWriter:
                 raise self.failures[0]
 
     def measure(self, novelty: Callable[[Sequence[str]], list[Novelty]]) -> None:
-        """Measures what the samples copy, unless one is interrupted. `failures` collects errors."""
+        """Measures what the samples copy, unless a sample was interrupted. Adds to `failures`."""
         try:
             if all(sample.ended != "interrupted" for sample in self.samples):
                 self.novelties = novelty(self.samples)
@@ -273,9 +273,8 @@ def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> 
             for start in times[at].nonzero()[0][:1].tolist():
                 place, passage = int(first[at[start]]), slice(start, start + length)
                 same = whole.ids[place : place + length]
-                if np.array_equal(
-                    hashed[number].ids[passage], same
-                ):  # other passages may have equal hashes
+                # Different passages may have equal hashes.
+                if np.array_equal(hashed[number].ids[passage], same):
                     copy = Copy(text[passage], start, place, int(times[at[start]]))
             passages.append(copy)
         return passages

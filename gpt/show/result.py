@@ -213,9 +213,7 @@ class Result:
         return csv_text([names, *round_floats(rows)])
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas.DataFrame; without rows, the record as one row. Raises ImportError
-        if pandas is not installed.
-        """
+        """A pandas.DataFrame of the rows, or else the record. Raises ImportError without pandas."""
         try:
             import pandas
         except ImportError:
@@ -258,7 +256,7 @@ def round_floats(values: Any, digits: int = ROW_DIGITS) -> Any:
     """Rounds the floats in a number, in an array, or in nested lists and dictionaries to `digits`
     significant digits.
 
-    An array becomes a list, always with ROW_DIGITS. A float that is not finite becomes None.
+    An array becomes a list of numbers with ROW_DIGITS. A float that is not finite becomes None.
     """
     if getattr(values, "ndim", 0):  # an array
         return round_floats(values.tolist())

@@ -187,7 +187,7 @@ def checks_line(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
 
 
 def in_ascii(text: str) -> str:
-    """A text in ASCII: "\\s" for the label ␠, the code for a sign without a replacement."""
+    """A text in ASCII. The label ␠ becomes "\\s"; a sign without a replacement becomes its code."""
     text = text.translate(_IN_ASCII)
     return "".join(sign if sign.isascii() else label(sign, True) for sign in text)
 
@@ -247,7 +247,7 @@ def _cell(column: Column, value: Any, screen: Screen) -> str:
 
 
 def _aligned(texts: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[list[str]]:
-    """The texts of the cells; in columns with bars, padded to equal widths."""
+    """The cells' texts. Those in columns with bars are padded to equal widths."""
     widest = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
     return [
         [
