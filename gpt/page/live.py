@@ -146,7 +146,7 @@ def page_html(title: str, data: Mapping[str, Any]) -> str:
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII without the characters <, > and &, so that a browser cannot read it as markup."""
+    """JSON in ASCII without the characters <, > and &, which a browser could read as markup."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -9,7 +9,7 @@ import { paintTriangle } from "./triangle.js";
 
 /** @import { App, Shown } from "./app.js" */
 /** @import { Contributions, Head } from "./model/protocol.js" */
-/** Shows what a part adds to the logit. bar: from the middle to the left or right. value: the number.
+/** Shows what a part adds to the logit. bar: begins in the middle and grows to the left or right. value: the number.
  * @typedef {{bar: HTMLElement, value: HTMLElement}} Added */
 /** @typedef {{at: Head, box: HTMLElement, picture: HTMLElement, canvas: HTMLCanvasElement,
  *   toggle: HTMLElement, added: Added, seen: boolean}} Tile */

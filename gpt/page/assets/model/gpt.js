@@ -8,7 +8,7 @@ import { POSITIONS } from "./positions.js";
 
 /** @import { Config } from "./protocol.js" */
 
-/** The parameters of a GPT, as layers. */
+/** The parameters of a GPT, grouped by layer. */
 export class Gpt {
   /**
    * Throws an Error if this page lacks a variant of the model, or if a tensor is missing.
