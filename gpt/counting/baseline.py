@@ -180,8 +180,7 @@ def count_baseline(
     The n-grams are those of `train`. levels: their counts; if None, they are counted here. The
     first character of `val` is not predicted. Only the last MOST_CHARACTERS of `train` are counted,
     and only the first MOST_VAL of `val` are predicted.
-    The best of the orders is chosen by `val` itself. So the baseline is a little too strong, never
-    too weak.
+    `val` itself chooses the best order, so the baseline may be too strong, but never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
     levels = levels or count_levels(train, vocab_size, ORDERS)

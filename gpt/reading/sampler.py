@@ -11,8 +11,7 @@ does not depend on where in the text the prompt ended.
 
 Going back. The option `avoid_copies` forbids characters that would complete a passage copied from
 the training text. If the allowed characters have less probability than LEAST in total, the
-text would break in the middle of a word. So the sample then goes back to an earlier character, and
-draws another one there.
+text would break in the middle of a word. So the sample then goes back, and draws another character.
 """
 
 from __future__ import annotations

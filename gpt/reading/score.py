@@ -71,8 +71,8 @@ class Surprisals(ReadOnlyArrays):
 
     nats: (n − 1,) −ln of the character's probability. likeliest: (n − 1,) the likeliest ids there.
     chances: (n − 1,) the probabilities of the likeliest ids. text: the n characters. characters:
-    the vocabulary, id -> character. places: (n,) the characters' positions in their file, if they
-    have gaps.
+    the vocabulary, id -> character. places: (n,) the characters' positions in their file, if
+    `text` lacks characters of the file.
     """
 
     nats: Array
@@ -112,7 +112,7 @@ class Evaluation(Score, Result):
     """The result of `eval`: how well a model predicts the text named `name`.
 
     surprisals: of all characters, with the option `chars`. to_beat: a sentence that compares
-    the loss with that of counting, on the validation split. about: entries of --json about both.
+    the loss with that of counting, on the validation split. about: more entries of --json.
     """
 
     name: str

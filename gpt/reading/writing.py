@@ -74,8 +74,7 @@ class SampleWriter:
     stream: starts the samples of a prompt. file: the file whose lines are the prompts, if any;
     empty lines, and lines that the model cannot read, get no samples. samples: the written texts.
     novelties: how much every sample copies; `measure` sets it. failures: Ctrl-C, too little memory,
-    and unreadable lines. A failure during the writing, also one that the caller appends, ends the
-    writing at once.
+    and unreadable lines. A failure during the writing ends it; the caller may append a failure.
     """
 
     def __init__(

@@ -346,9 +346,7 @@ def _curves(lines: Sequence[PlotLine], screen: Screen) -> list[RenderableType]:
 
 
 def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
-    """The text on coloured backgrounds. On a screen without colours, digits from 0 to 9 below the
-    characters show the shades.
-    """
+    """The text on coloured backgrounds; without colours, digits below it show the shades."""
     lines = [(Text(), Text(style="dim"))]  # with the digits below
     for character, shade in zip(passage.text, passage.shades, strict=True):
         sign = character if character == " " else label(character, screen.ascii)
