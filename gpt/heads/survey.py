@@ -101,7 +101,7 @@ class Survey(ReadOnlyArrays, Result):
         """(L, H) names of the heads, "" for a head without a name."""
         return name_heads(self.measures)
 
-    def heads_named(self, name: str) -> list[tuple[int, int]]:
+    def of(self, name: str) -> list[tuple[int, int]]:
         """Returns (layer, head) of the heads with a name, in the order of `ranking`. name:
         "induction", "duplicate", "previous", "2 back", …, "sink", or "" for no name.
         """
@@ -156,7 +156,7 @@ class Survey(ReadOnlyArrays, Result):
                 for place in self.ranking()
                 for measure in self.measures
             ]
-        others = self.heads_named("")
+        others = self.of("")
         listed = [place for place in self.ranking() if self._name(place) or len(others) == 1]
         rows = [self._row(place) for place in listed[:MOST_SHOWN]]
         blank = dict.fromkeys(("weight", "rise", "began"))
