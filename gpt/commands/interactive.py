@@ -156,7 +156,7 @@ class WritingSession:
             case "save":
                 self._save(value.strip())
             case "novelty":
-                ends = [*(turn.before for turn in self.turns[1:]), self.text]
+                ends = [*(turn.before for turn in self.turns), self.text][1:]
                 turns = zip(self.turns, ends, strict=True)
                 written = [end[len(turn.start) :] for turn, end in turns]
                 refuse_if(not any(written), "the model has written nothing yet")

@@ -12,6 +12,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+import gpt
 from gpt.commands.interactive import WritingSession
 from gpt.config import SampleConfig
 from gpt.config.model import DISTRIBUTION_OPTIONS
@@ -192,6 +193,23 @@ def test_again_writes_another_version_and_says_its_seed(
     assert turns.text == first
     turns.handle_line("/undo")
     assert turns.text == "the "
+
+
+def test_novelty_is_the_longest_copy_that_the_model_wrote_in_any_turn(
+    fresh: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, data = gpt.load(fresh.path.parent), fresh.path.parents[2] / "data"
+    turns = WritingSession(model, SampleConfig(length=12), text="the ", data=data)
+    with pytest.raises(ConfigError, match="/novelty: the model has written nothing yet"):
+        turns.handle_line("/novelty")
+    written = []
+    for line in ("", "rat sat", "", "cat"):
+        turns.handle_line(line)
+        written.append(turns.text[-12:])
+    capsys.readouterr()
+    turns.handle_line("/novelty")
+    longest = max(model.novelty(written, data=data), key=lambda novelty: len(novelty.longest))
+    assert capsys.readouterr().err == f"{longest}\n"
 
 
 def test_session_reads_lines_until_end_of_file(

@@ -31,6 +31,7 @@ ROWS = [{"id": str(n), "text": f"A “text”, number {n}:\nits end"} for n in r
 CSV = "id,text\r\n" + "".join(f'{row["id"]},"{row["text"]}"\r\n' for row in ROWS)
 TSV = "id\ttext\n" + "".join(f"{n}\ttext {n}\n" for n in range(30))
 JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
+CHAPTERS = "\n***\n".join(MANUAL[start : start + 4000] for start in range(0, 16_000, 4000))
 
 
 def corpus_of(folder: Path, *contents: str, **options: object) -> Corpus:
@@ -64,7 +65,11 @@ def test_a_file_that_is_no_plain_text_is_named_with_what_would_be_learned(
 
 
 @pytest.mark.parametrize(
-    "text", [MANUAL, Path(random.__file__).read_text(), TEXT, "[1] a\n", "a,b", "\n", "[" * 10**4]
+    "text",
+    [
+        *(MANUAL, CHAPTERS, Path(random.__file__).read_text(), TEXT),
+        *("[1] a\n", "a,b", "\n", "[" * 10**4),
+    ],
 )
 def test_plain_texts_and_programs_get_no_note(text: str) -> None:
     assert note_on_kind(text) == find_separator(text[: 2**14]) == ""
