@@ -8,7 +8,7 @@
     run.at(500)                                 # the same run at an earlier step
     seen = run.attn("Once upon a time")         # what every head does with a text
     seen["weights", 0, 0]                       # attention weights of layer 0, head 0: (T, T)
-    run.heads()                                 # measurements of every head, and its kind
+    run.heads()                                 # what every head looks at, with measures
     run.next("Once upon")                       # the distribution of the next character
     run.eval("A text.")                         # the loss on a text: nats and bits per character
 
@@ -31,7 +31,7 @@ Classes:
     TextError        a text cannot be used; also a ValueError
     CheckpointError  a saved model is missing or damaged
 
-Losses are in nats per character. Arrays are numpy's and read-only; `T` is the length of a text.
+Losses are in nats per character. Arrays are read-only numpy arrays. `T` is the length of a text.
 gptx imports torch only to train, to compute on a GPU, and for `run.torch()`. `import gpt` imports
 neither numpy nor torch: Python imports a name of this module when it is first used.
 """
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 __version__ = "1.0.0rc1"
 
-TYPE_CHECKING = False  # as in typing, whose import takes as long as the rest of this module
+TYPE_CHECKING = False  # importing it from typing would double this module's loading time
 if TYPE_CHECKING:
     from typing import Any
 

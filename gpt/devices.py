@@ -19,11 +19,11 @@ from typing import Literal, get_args
 from gpt.errors import ConfigError, OutOfMemory
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
-#: Environment variables with which users limit numpy's threads, by priority.
+#: Environment variables with which users limit numpy's threads; the first that is set counts.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 GPUS = Path("/proc/driver/nvidia/gpus")  # has one folder per GPU
 GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux's control groups
-SMALL_MEMORY = 2**26  # bytes that every machine has free
+SMALL_MEMORY = 2**26  # bytes; every machine has so much free memory
 
 
 def cuda_device_count() -> int:
@@ -64,7 +64,7 @@ def resolve_device(device: str) -> str:
 
 def check_device(device: str, trial: Callable[[str], object]) -> str:
     """Returns `resolve_device(device)` after `trial` has computed on that device. If `trial` fails,
-    "auto" becomes "cpu" and a note is logged; any other device raises ConfigError.
+    logs a note and returns "cpu" for "auto", but raises ConfigError for any other device.
     """
     resolved = resolve_device(device)
     try:
@@ -153,8 +153,9 @@ def require_memory(
 
 
 def available_cpus() -> int:
-    """The number of cores that this process may keep busy, at least 1: the smaller of the cores
-    that it may run on and of the CPU time that its control groups allow.
+    """The number of cores that this process may keep busy, at least 1. It is the smaller of two
+    numbers: the cores that the process may run on, and the CPU seconds per second that its control
+    groups allow.
     """
     limits: list[float] = [_own_cores()]
     for folder in _own_groups("cpu"):
@@ -184,8 +185,8 @@ def cores() -> int:
 
 def limit_blas_threads() -> None:
     """Makes numpy compute a matrix product in one thread, unless the user has set one of
-    THREAD_VARIABLES. Must run before the first import of numpy. Otherwise, waiting threads of
-    OpenBLAS keep their cores busy, which is slow beside other processes (benchmarks/LOG.md).
+    THREAD_VARIABLES. Must run before the first import of numpy. With several threads, OpenBLAS's
+    waiting threads keep their cores busy, which is slow beside other processes (benchmarks/LOG.md).
     """
     cores()  # reads the variables before this function sets one
     if not any(name in os.environ for name in THREAD_VARIABLES):
@@ -194,7 +195,7 @@ def limit_blas_threads() -> None:
 
 def let_threads_sleep() -> None:
     """Makes torch's waiting threads sleep, unless the user has set OMP_WAIT_POLICY or
-    GOMP_SPINCOUNT. Must run before the first import of torch. Otherwise, these threads keep their
+    GOMP_SPINCOUNT. Must run before the first import of torch. Threads that do not sleep keep their
     cores busy, and beside another process a step takes at least twice as long (benchmarks/LOG.md).
     """
     if "OMP_WAIT_POLICY" not in os.environ:

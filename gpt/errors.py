@@ -4,8 +4,9 @@ An error's message tells the user what happened, then what to do next. It names 
 keywords in backquotes, as in "`steps`" and "`device='cpu'`". On the command line,
 `gpt.config.fields.error_with_flags` turns these keywords into flags.
 
-A signal that comes again within ONE_PRESS seconds counts as the same press of Ctrl-C: a key that is
-held down repeats it, and a parent process may pass on what the terminal has already sent.
+A signal that comes again within ONE_PRESS seconds counts as the same press of Ctrl-C. It may come
+again because the user holds the key down, or because a parent process passes on a signal that the
+terminal has already sent to gptx.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ConfigError(GptxError, ValueError):
 
     @property
     def field(self) -> str:
-        """The option's name in Python, which a value may follow; "" if no one option is wrong."""
+        """The option's Python name, perhaps with its value; "" if the error has only a reason."""
         return str(self.args[0]) if len(self.args) > 1 else ""
 
     @property
@@ -82,7 +83,7 @@ class StorageError(GptxError):
 
 
 class NumericsError(GptxError):
-    """A loss or a gradient is no longer a finite number."""
+    """A loss or a gradient is not finite, numpy's logits differ from torch's, or a check failed."""
 
     exit_code = 7
 
@@ -113,11 +114,12 @@ def raise_first_interrupt() -> None:
     """Makes the first Ctrl-C raise KeyboardInterrupt, and the second one end the program at once.
 
     During an import, the first Ctrl-C already ends the program, because Python could print a
-    traceback there, or lose the exception. The library never calls this function: only programs do.
+    traceback of the import, or lose the exception. Only programs call this function, never the
+    library.
     """
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _raise_interrupt)
-        # At exit, Python restores the default handler; a repeated signal would kill gptx.
+        # At exit, Python restores the default handler, with which a repeated signal kills gptx.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
@@ -146,12 +148,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
-    """A context in which the first signal calls `stop` with the signal's name, and the second one
-    does what it did before the context: usually, it ends the program. The same signal within
-    ONE_PRESS seconds does nothing.
+    """A context in which the first signal calls `stop` with the signal's name. The second signal
+    has the effect that it had before the context: usually, it ends the program. If it is the same
+    signal within ONE_PRESS seconds, it has no effect.
 
-    signals: the names of the signals, without effect for one that the system lacks or that nohup
-    ignores. Outside the main thread, where Python handles no signals, the context does nothing.
+    signals: the names of the signals. The context changes nothing for a signal that the system
+    lacks or that nohup ignores, or outside the main thread, where Python handles no signals.
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
@@ -172,7 +174,7 @@ def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None
             pass
         elif callable(handler := previous[number]):
             handler(number, frame)
-        else:  # only now, as Python may report a signal after its handler was removed
+        else:  # not set earlier, because Python may still call this handler after its removal
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 

@@ -1,7 +1,7 @@
 """Formats counts, times, lists and characters for people, and makes texts safe for a terminal.
 
 A label is the visible form of one character: ␠ stands for the space. A cell is the width of one
-letter on a terminal. Importing this imports neither numpy nor rich.
+letter on a terminal. Importing this module imports neither numpy nor rich.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXTRAS = {"matplotlib": "plot", "tensorboardX": "tensorboard"}
 #: Character -> its label, its label in ASCII, and its name.
 NAMED = {" ": ("␠", "\\s", "space"), "\n": ("⏎", "\\n", "newline"), "\t": ("⇥", "\\t", "tab")}
 DOTTED_CIRCLE = "◌"
-SPACE = "␣"  # the space's label in browsers and pictures, as common fonts lack ␠
+SPACE = "␣"  # the space's label in browsers and pictures, because common fonts lack ␠
 
 # Characters whose label is U+XXXX. Fillers, joiners and variation selectors are invisible.
 # Terminals join regional indicators and skin tones to their neighbours.
@@ -44,8 +44,8 @@ _UNSAFE = re.compile(
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 MARKS = ".,;:!?…"
 
-MOST_IN_CELL = 16  # characters on average; an emoji of a family has 7 in two cells
-PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # Unicode's labels of controls
+MOST_IN_CELL = 16  # characters that `cut` reads per cell; a family's emoji has 7 in two cells
+PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # ␀ … ␡, labels of controls
 
 
 def missing_package(package: str) -> str:
@@ -129,7 +129,7 @@ def escape(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Makes a text safe within one line of a terminal: newlines become \\n as well."""
+    """Makes a text safe for a terminal, as `escape` does, and replaces newlines by \\n."""
     return escape(text).replace("\n", "\\n")
 
 
@@ -196,13 +196,13 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """The text, filled with spaces to `width` cells. right: puts the spaces before the text."""
+    """The text, filled with spaces to `width` cells. right: aligns the text to the right."""
     space = " " * max(0, width - width_in_cells(text))
     return space + text if right else text + space
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
-    """The beginning of a text in `width` cells, safe within a line. A cut text ends with `mark`."""
+    """The start of `one_line(text)` that fits in `width` cells. A cut text ends with `mark`."""
     begin = one_line(text[: MOST_IN_CELL * width])
     if len(text) <= MOST_IN_CELL * width and width_in_cells(begin) <= width:
         return begin

@@ -71,7 +71,7 @@ def test_split_option_is_the_end_every_nth_or_a_file(
     given: str, every: int, validation: str | None
 ) -> None:
     config = TrainConfig(split=given)
-    assert (config.every, config.validation) == (every, validation)
+    assert (config.split_period, config.validation_file) == (every, validation)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])

@@ -69,7 +69,7 @@ def test_interrupted_training_is_saved_and_returned(
         signal.signal(signal.SIGINT, before)
     assert gpt.resume(run.path).steps[-1] == 8
     gpt.resume(run.path)
-    assert "the run is finished at step 8; give `minutes` or `steps`" in caplog.text
+    assert "the run ended at step 8; to go on, set `minutes` or `steps`" in caplog.text
 
 
 def test_text_itself_can_be_trained_on() -> None:

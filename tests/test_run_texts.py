@@ -13,7 +13,7 @@ from program import Gptx
 import gpt
 
 SOURCE = "the validation split's first 306 characters"
-NOTE = f'no text given; from {SOURCE}: "'
+NOTE = f'no text given; this one is from {SOURCE}: "'
 
 
 def test_without_a_text_python_and_the_command_line_agree(
@@ -24,7 +24,7 @@ def test_without_a_text_python_and_the_command_line_agree(
 
     def told(answer: Any) -> str:
         assert answer.code == 0, answer.err
-        assert answer.err == f'no TEXT given; from {SOURCE}: "{text}"\n'
+        assert answer.err == f'no TEXT given; this one is from {SOURCE}: "{text}"\n'
         assert caplog.messages[0] == f'{NOTE}{text}"'
         caplog.clear()
         return str(answer.out)

@@ -31,7 +31,7 @@ try:
     from gpt.words import INSTALL, pluralize
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
-except ModuleNotFoundError as missing:  # no command can report this
+except ModuleNotFoundError as missing:  # before any command can report errors
     from gpt.errors import InstallationError
     from gpt.words import INSTALL
 
@@ -69,7 +69,7 @@ MODULES = {"eval": "evaluate", "import": "import_model"}
 #: The number of new objects after which Python looks for unused cycles. With Python's own number,
 #: which is below 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
 COLLECT_AFTER = 100_000
-#: Command -> the grouped options that --help shows, in this order; --help-all shows every option.
+#: Command -> the model and training options that --help shows, in this order. --help-all shows all.
 FIRST = {
     "train": (
         *("n_layer", "n_head", "n_embd", "block_size", "dropout", "batch_size", "learning_rate"),
@@ -85,7 +85,7 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
-    """Makes the program with these commands. only_listed: without options, to list the commands."""
+    """Makes the program with these commands. only_listed: without their options, for a list."""
     app = typer.Typer(
         name="gptx",
         cls=ProgramWithGroupedHelp,
@@ -163,7 +163,7 @@ def main() -> None:
 
 def _program(words: Sequence[str]) -> typer.Typer:
     """Makes the program for these words or, without words, for the line that a shell completes. If
-    the first word is a command, makes only this command, as the options of all take long to load.
+    the first word is a command, makes only this command, because all commands take long to load.
     """
     if not words:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -221,8 +221,8 @@ class ProgramWithGroupedHelp(PrintsHelp, TyperGroup):
 
 
 class CommandWithGroupedHelp(PrintsHelp, TyperCommand):
-    """A command whose help shows the options in groups. For a command in FIRST, --help shows only
-    the grouped options that FIRST names, and --help-all shows all.
+    """A command whose help shows the options in groups. For a command in FIRST, --help shows those
+    model and training options that FIRST names, and --help-all shows all.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -261,7 +261,7 @@ def _reopen_closed_streams() -> None:
 
 
 def exit_code_and_message(error: Exception) -> tuple[int, str]:
-    """The exit code and the message for an error. GPTX_DEBUG=1 prints its traceback."""
+    """The exit code and the message for an error. With GPTX_DEBUG=1, prints its traceback."""
     if os.environ.get("GPTX_DEBUG"):
         traceback.print_exc()
     if isinstance(error, GptxError):

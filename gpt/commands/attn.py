@@ -19,25 +19,27 @@ from gpt.commands.options import (
     refuse_if,
     require_passed_checks,
 )
-from gpt.config import AttnConfig, DrawnStage
+from gpt.config import DrawnStage
 from gpt.config.fields import Count, option
-from gpt.config.model import HEAD_STAGES
+from gpt.config.model import HEAD_STAGES, Truncate
 
 if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap, Form
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
-LIKELIEST = "of the head that adds most to the likeliest next character"
+LIKELIEST = "that of the head that adds most to the likeliest next character"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnOptions(AttnConfig, DrawingOptions):
+class AttnOptions(DrawingOptions):
     layer: Annotated[str | None, option("A number, or all.", LIKELIEST)] = None
     head: Annotated[str | None, option("A number, all or mean.", LIKELIEST)] = None
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
-    query: Annotated[str | None, option("Rows A:B, or one.", "all")] = None
-    key: Annotated[str | None, option("Columns A:B, or one.", "all")] = None
-    view: Annotated[View, option("How to draw weights; heads: all heads, small.")] = "auto"
+    query: Annotated[str | None, option("Rows A:B, or one row.", "all")] = None
+    key: Annotated[str | None, option("Columns A:B, or one column.", "all")] = None
+    view: Annotated[View, option("How to draw weights; heads: a small picture of every head.")] = (
+        "auto"
+    )
     top: Annotated[Count, option("Number of keys per row in --view top.")] = 3
     digits: Annotated[int, Meta(ge=0, le=9), option("Digits after the point.")] = 2
     all: Annotated[bool, option("Show every check of the numbers with its error.")] = False
@@ -45,8 +47,9 @@ class AttnOptions(AttnConfig, DrawingOptions):
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
         option("What to write.", "by the ending of -o, else text"),
     ] = None
-    output: Annotated[Path | None, option("A file.")] = None
+    output: Annotated[Path | None, option("The file to write.")] = None
     open: Annotated[bool, option("Write the HTML page and open it in the browser.")] = False
+    truncate: Truncate = False
 
 
 def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -> None:
@@ -59,7 +62,7 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
     if options.open and options.path is None:
         options = replace(options, output=default_page_path("attention.html", "--open"))
     form: Form = options.format or options.output_format(get_args(Form))
-    refuse_if(options.json and form != "json", f"--json and --format {form}: give one of them")
+    refuse_if(options.json and form != "json", f"--json and --format {form}: give only one")
     refuse_if(options.open and form != "html", f"--open: opens the HTML page, not {form}")
     refuse_if(
         options.stage not in HEAD_STAGES and options.head not in (None, "all"),
@@ -75,7 +78,7 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
         from gpt.page.live import live_page
 
         layer, head = _number(options.layer), _number(options.head)
-        if typed is None and layer is None and head is None:  # the page has an example text
+        if typed is None and layer is None and head is None:  # the page shows its own example
             page = live_page(model)
         else:
             select_matrices(
@@ -92,8 +95,8 @@ def command(source: TextOptions, options: AttnOptions, reading: DeviceOptions) -
 
 
 def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:
-    """Writes the part of a map that the options select. Without --layer and --head, writes the head
-    that adds most to the likeliest next character.
+    """Writes the part of an attention map that the options select. Without --layer and --head, this
+    is the head that adds most to the likeliest next character.
     """
     from gpt.heads.attention_map import select_matrices
     from gpt.heads.contributions import head_that_adds_most
@@ -124,5 +127,5 @@ def _write(attention: AttentionMap, options: AttnOptions, form: Form) -> None:
 
 
 def _number(name: str | None) -> int | None:
-    """The number of a layer or a head; None for no name, "all" and "mean"."""
+    """The number of a layer or a head; None if the name is None, "all" or "mean"."""
     return int(name) if name and name.isdecimal() else None

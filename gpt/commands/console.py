@@ -1,6 +1,6 @@
-"""Reads texts for the commands, and writes their data to stdout or a file, their notes to stderr.
+"""Reads texts for the commands. Writes their data to stdout or a file, and their notes to stderr.
 
-Importing this imports neither numpy nor torch.
+Importing this module imports neither numpy nor torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDE = 200  # cells in a line if there is no terminal
 
 
 class OutputClosed(Exception):
-    """The program that reads stdout has closed it. No OSError, because Typer handles OSErrors."""
+    """The program that reads stdout has closed it. Typer would handle a subclass of OSError."""
 
 
 def say_error(message: str) -> None:
@@ -101,7 +101,7 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to stdout, or a file completely or not at all. Raises StorageError."""
+    """Writes bytes to stdout, or a file either completely or not at all. Raises StorageError."""
     if output is not None:
         with files.storage_errors(f"write {output}"):
             if output.is_file() or not output.exists():
@@ -130,8 +130,8 @@ def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> int:
-    """Writes lines and returns their number. stdout gets every line at once; a file gets all lines
-    at the end, or at Ctrl-C. Raises StorageError.
+    """Writes lines and returns their number. stdout gets every line as soon as it is made. A file
+    gets all lines together, at the end or at Ctrl-C. Raises StorageError.
     """
     held = list[str]()
     try:
@@ -176,8 +176,8 @@ def read_text(path: str, encoding: str = "utf-8") -> str:
     order mark, and makes every line end LF. Prints a note if the text is not UTF-8.
 
     Checks the first START bytes before it reads the rest, because a device may never end. Raises
-    TextError for a file that is unreadable, no text or in another encoding; ConfigError for an
-    unknown encoding.
+    TextError if the file is unreadable, is not text or has another encoding. Raises ConfigError for
+    an unknown encoding.
     """
     from gpt.config.train import check_encoding
     from gpt.corpus import formats

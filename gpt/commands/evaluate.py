@@ -9,24 +9,26 @@ from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import DeviceOptions, DrawingOptions, argument
-from gpt.config import EvalConfig
+from gpt.config.fields import Options
+from gpt.config.model import ByCharacter
 from gpt.config.train import Data
 from gpt.words import text_name
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions(EvalConfig):
+class EvalOptions(Options):
     file: Annotated[
-        str | None, argument("Text to score; - reads stdin.", "the validation split")
+        str | None, argument("File with the text; - reads stdin.", "the validation split")
     ] = None
     data: Data = Path("data")
+    chars: ByCharacter = False
 
 
 def command(options: EvalOptions, reading: DeviceOptions, output: DrawingOptions) -> None:
     """Measure how well a model predicts a text: nats and bits per character, perplexity.
 
-    The model reads one window of the text after the other, as in training. With --chars, each
-    character has at least half a window of context.
+    The model reads windows of the text that do not overlap, as in training. With --chars, windows
+    overlap, so every character has half a window of context, if the text has so much before it.
     """
     from gpt.interface.evaluating import MOST_SCORED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from gpt.commands import console
 from gpt.commands.options import DeviceOptions, DrawingOptions, argument, note_on_counting
-from gpt.config import HeadsConfig
+from gpt.config import SurveyOptions
 from gpt.config.fields import option
 from gpt.config.train import Data
 from gpt.words import text_name
@@ -20,10 +20,10 @@ Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadsOptions(HeadsConfig):
+class HeadsOptions(SurveyOptions):
     file: Annotated[
         str | None,
-        argument("Text to measure the heads on; - reads stdin.", "validation split"),
+        argument("File with the text to measure on; - reads stdin.", "the validation split"),
     ] = None
     all: Annotated[bool, option("Show every measure with its error.")] = False
     data: Data = Path("data")

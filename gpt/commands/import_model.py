@@ -62,7 +62,7 @@ def command(options: ImportOptions) -> None:
             "imported": manifest.imported,
             "model": model_facts(manifest.model),
             "corpus": ", ".join(sources)
-            or "not known; name it with --corpus FILE, as eval and --novelty need it",
+            or "not known; name it with --corpus FILE, because eval and --novelty need it",
             "saved": str(run),
             "next": [f"gptx sample{where}", f"gptx attn{where}"],
         }

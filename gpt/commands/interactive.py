@@ -1,7 +1,7 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
-The program adds a typed line to the text, and the model continues the text. A typed line with /
-in front is a command. One with a dash or quotation mark in front starts a new line of the text.
+The program adds a typed line to the text, and the model continues the text. A typed line that
+begins with / is a command. One that begins with a dash or quotation mark gets a line of its own.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from gpt.words import needs_space_between
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
 
-#: Name of a setting -> its field. There is no setting n, as a turn is one sample.
+#: Name of a setting -> its field. There is no setting n, because a turn is one sample.
 SETTINGS = {flag_of(name).lstrip("-"): name for name in fields_of(SampleConfig) if name != "n"}
-DIALOGUE = "-–—―\"“”„«»‘‚'"  # a typed line that begins so starts a new line of the text
+DIALOGUE = "-–—―\"“”„«»‘‚'"  # a typed line that begins with one of these goes on a new line
 #: What to type -> what it does.
 HELP = {
     "Enter": "the model continues the text; Ctrl-C stops it and keeps what it wrote",
     "text": "adds what you type to the text, with a space between words, or on a new line if it "
-    "begins with a dash or quotation mark; then the model continues; \\n: a new line; //: a /",
+    "begins with a dash or quotation mark; then the model continues; \\n adds a new line, // a /",
     "+text": "adds what you type without a space or new line, to continue the last word",
     "/again": "the model writes its last turn again, in another way",
-    "/undo": "removes the last turn, your line and what the model wrote",
+    "/undo": "removes the last turn: your line and what the model wrote",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
-    "/save [FILE]": "adds the text to FILE, or else to the file of the last /save, or sample.txt",
+    "/save [FILE]": "adds the text to FILE; without FILE, to the last /save's file or sample.txt",
     "/novelty": "shows the longest passage that the model has copied from its training text",
-    "/stop [TEXT]": "ends every turn of the model before TEXT; /stop none: no such text",
+    "/stop [TEXT]": "ends every turn of the model before TEXT; /stop none removes the stop texts",
     "/length 100": f"changes a setting: {', '.join(SETTINGS)}; /top-k none removes a filter",
     "/help": "shows this list",
     "/quit": "ends the program, as Ctrl-D does",
@@ -60,9 +60,10 @@ class Turn(NamedTuple):
 class WritingSession:
     """The text so far, the sampling settings, and the turns that can be undone.
 
-    drawn: the number of turns that the model has written since the seed was set; it gives every
-    turn other random numbers. stopped: the stop text that ended the last turn; Enter continues
-    after this text. data: the folder of the encoded corpora. file: the file of /save.
+    drawn: the number of turns that the model has written since the seed was set. Added to the seed,
+    this number gives every turn other random numbers. stopped: the stop text that ended the last
+    turn; Enter continues after this text. data: the folder of the encoded corpora. file: the file
+    of /save.
     """
 
     model: TrainedGPT
@@ -186,7 +187,7 @@ class WritingSession:
         """Changes a setting, unless the value is empty, and prints all settings. Raises ConfigError
         for an unknown name or a wrong value.
         """
-        refuse_if(name not in (*SETTINGS, "stop"), "no such command; /help lists them")
+        refuse_if(name not in (*SETTINGS, "stop"), "no such command; /help lists the commands")
         setting: Any = None if value.strip() == "none" else value
         if name == "stop" and value:
             stops = () if setting is None else (value,)
@@ -196,7 +197,7 @@ class WritingSession:
                 setting = setting and unescaped(value.strip())
             else:
                 with suppress(ValueError, SyntaxError):
-                    setting = ast.literal_eval(value.strip().capitalize())  # true is True
+                    setting = ast.literal_eval(value.strip().capitalize())  # true becomes True
             self.settings = replace(self.settings, **{SETTINGS[name]: setting})
             if name == "seed":
                 self.settings = replace(self.settings, seed=seed_of(self.settings))
@@ -211,7 +212,7 @@ class WritingSession:
         return " · ".join([*settings, *(f"stop {stop!r}" for stop in self.stops)])
 
     def run(self) -> None:
-        """Handles lines from the terminal until the user ends the session. No error ends it."""
+        """Handles lines from the terminal until the user ends the session, even after errors."""
         from prompt_toolkit import PromptSession
 
         terminal = PromptSession[str]()

@@ -22,7 +22,7 @@ DEFAULT_FILE = "live.html"
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions(OutputOptions):
     json: bool = False
-    output: Annotated[Path | None, option("A file; - is stdout.")] = Path(DEFAULT_FILE)
+    output: Annotated[Path | None, option("The file to write; - is stdout.")] = Path(DEFAULT_FILE)
     open: Annotated[bool, option("Open the file in the browser.")] = False
 
 

@@ -1,8 +1,8 @@
-"""The option classes that several commands share, and what makes options of Typer and of --config
-files from the fields of option classes. Translates command lines of similar programs, such as
+"""Defines the option classes that several commands share. Makes Typer's options from the fields of
+option classes, and reads --config files. Translates command lines of similar programs, such as
 nanoGPT, for error messages.
 
-Importing this imports neither numpy nor torch.
+Importing this module imports neither numpy nor torch.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ def argument(help: str, shown: str = "") -> Meta:
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
     text: Annotated[
-        str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "from validation")
+        str | None, argument(f"Text to read; - reads stdin. {ESCAPES}", "a validation excerpt")
     ] = None
     file: Annotated[Path | None, option("File with the text.")] = None
 
     def read(self, encoding: str) -> str | None:
-        """The text, or None without one. encoding: the file's. Raises ConfigError, TextError."""
+        """The text, or None if neither option is set. Raises ConfigError, TextError."""
         return read_one_text({"TEXT": self.text, "--file": self.file}, encoding)
 
 
@@ -158,8 +158,8 @@ class OutputOptions(Options):
         return None if self.output == STDOUT else self.output
 
     def output_format(self, forms: Sequence[Form]) -> Form | Literal["json"]:
-        """The format of the output: "json" with --json, else that of the ending of --output, and
-        "text" without an ending. Raises ConfigError for an unknown ending.
+        """The format of the output: "json" with --json, otherwise the format that the ending of
+        --output names; "text" without an ending. Raises ConfigError for an unknown ending.
         """
         if self.json:
             return "json"
@@ -171,7 +171,7 @@ class OutputOptions(Options):
 
     def screen(self, all: bool = False) -> Screen:
         """A screen as wide as the terminal, with the signs that the terminal's encoding has. A file
-        has no such limits. all: shows the long form of a result.
+        may have any width and any signs. all: shows the long form of a result.
         """
         from gpt.show.terminal import Screen
 
@@ -205,9 +205,12 @@ class DrawingOptions(OutputOptions):
 class CheckpointOptions(Options):
     run: Annotated[
         str | None,
-        option("A run's name, or the path of a run or a model file.", "the pinned one, or newest"),
+        option(
+            "A run's name, or the path of a run or a model file.",
+            "the pinned run, or else the newest",
+        ),
     ] = None
-    step: Annotated[str, option("best, last, or a kept step's number.")] = "best"
+    step: Annotated[str, option("best, last, or the number of a saved step.")] = "best"
     checkpoints: Checkpoints = Path("checkpoints")
 
     def open(self) -> TrainedGPT:
@@ -220,7 +223,7 @@ class CheckpointOptions(Options):
         model = find_model(self.checkpoints, self.run, self.step)
         if self.run is None and len(all_runs(self.checkpoints)) > 1:
             how = "the newest" if pinned_run(self.checkpoints) is None else "pinned"
-            console.say(f"run: {model.name}, {how} (--run takes another)")
+            console.say(f"run: {model.name}, {how} (--run NAME opens another)")
         return model
 
 
@@ -235,10 +238,10 @@ class ReadingOptions(CheckpointOptions):
     ] = "utf-8"
 
     def text_for_model(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
-        """The text or, without one, an example that a note quotes, in characters that the model
-        knows. truncate: keeps only the last block_size characters. Raises TextError.
+        """The text in characters that the model knows. If the text is None, takes an example and
+        quotes it in a note. truncate: keeps only the last block_size characters. Raises TextError.
         """
-        model.check_probe()  # an error comes before any note
+        model.check_probe()  # raises an error before a note is printed
         text = model.text_or_example(text, name="TEXT")
         return model.known_text(text, self.unknown, truncate)
 
@@ -250,8 +253,8 @@ class DeviceOptions(ReadingOptions):
     device: OnDevice = "auto"
 
     def open_on_device(self, windows: int = 1, characters: int = 0) -> TrainedGPT:
-        """Opens the checkpoint on the device of --device. "auto" is the fastest device for so many
-        windows, or characters. If there is a GPU, a line says whether it computes.
+        """Opens the checkpoint on the device of --device. "auto" takes the fastest device for this
+        number of windows or characters. If there is a GPU, a line says whether it computes.
         """
         model = self.open()
         if self.device != "auto":
@@ -306,8 +309,8 @@ def require_passed_checks(checks: Iterable[Check]) -> None:
 
 
 def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | None:
-    """Reads the text of the only option that has a value: a Path names a file, "-" is standard
-    input, and another value is the text itself, in which escapes such as \\n are resolved.
+    """Reads the text of the only option that has a value. A Path names a file, and "-" means
+    standard input. Any other value is the text itself; escapes such as \\n are resolved.
 
     texts: option -> its value. encoding: that of the file. Raises ConfigError, TextError.
     """
@@ -322,14 +325,14 @@ def read_one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str 
 
 
 def stops_for_model(model: TrainedGPT, stops: Sequence[str]) -> tuple[str, ...]:
-    """The stop texts in the model's characters, escapes resolved. Raises ConfigError, TextError."""
+    """Resolves the escapes in stop texts, and folds the texts. Raises ConfigError, TextError."""
     refuse_if("" in stops, "--stop: an empty text would stop before anything is written")
     return tuple(model.known_text(unescaped(stop)) for stop in stops)
 
 
 def make_callback(command: Callable[..., None]) -> Callable[..., None]:
-    """Makes the function that Typer calls for a command. It makes an object of every option
-    class, and calls the command with these objects.
+    """Makes the function that Typer calls for a command. This function makes an object of every
+    option class, and calls the command with these objects.
 
     A command may set defaults itself. Its parameter then has a type such as `Annotated[dict[str,
     Any], ModelConfig, TrainConfig]`, and gets the options of these classes that the user has set.
@@ -344,7 +347,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
         context: typer.Context, config: Path | None, help_all: bool = False, **values: Any
     ) -> None:
         typed = {
-            name: options[name].checked(value)
+            name: options[name].convert(value)
             for name, value in values.items()
             if (source := context.get_parameter_source(name)) and source.name in USER_SOURCES
         }
@@ -438,7 +441,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
         if options[name].type is str and type(value) is int:
             value = str(value)  # the number of a step, a layer or a head
         try:
-            values[name] = options[name].checked(value)
+            values[name] = options[name].convert(value)
         except ConfigError as error:
             raise ConfigError(f"{where}: {spelling}: {error.reason}") from None
     return values
@@ -446,7 +449,7 @@ def read_config(path: Path, options: Mapping[str, Field]) -> dict[str, Any]:
 
 def translate_command_line(words: Sequence[str]) -> str | None:
     """Translates a command line of nanoGPT, char-rnn, textgenrnn, gpt-2-simple or a similar program
-    into one of gptx. None if no name in it is another program's, or if a name is unknown.
+    into one of gptx. Returns None if gptx has every name in the line, or if a name is unknown.
     """
     first, *left = words or [""]
     theirs = first.replace("-", "_")

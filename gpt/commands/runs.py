@@ -18,7 +18,8 @@ class RunsOptions(OutputOptions):
     use: Annotated[
         str | None,
         option(
-            "Pin this run: commands open it unless --run names another; newest removes the pin."
+            "Pin this run: commands open it unless --run names another. "
+            "--use newest removes the pin."
         ),
     ] = None
     options: Annotated[bool, option("Show every option of a run.")] = False
@@ -28,7 +29,7 @@ class RunsOptions(OutputOptions):
 def command(choice: RunsOptions) -> None:
     """List the runs, or show one run's losses and samples.
 
-    A loss is that of the run's best step on the validation text, in nats per character. counting:
+    The loss is that of the run's best step on the validation text, in nats per character. counting:
     the loss of predictions by counted letter sequences alone.
     """
     from gpt.show.result import to_record

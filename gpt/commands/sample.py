@@ -22,6 +22,7 @@ from gpt.config.fields import Options, option
 from gpt.config.model import seed_of
 from gpt.config.train import ESCAPES, Data, unescaped
 from gpt.storage.files import storage_errors
+from gpt.words import pluralize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class SampleOptions(Options):
     stop: Annotated[tuple[str, ...], option(f"End before this text; repeatable. {ESCAPES}")] = ()
     no_prompt: Annotated[bool, option("Leave out the prompt in what is written.")] = False
     new: Annotated[
-        bool, option("Write whole items, all different, that the text of a run with `items` lacks.")
+        bool, option("For a run with `items`: write whole items, all different, none in its text.")
     ] = False
     interactive: Annotated[bool, option("Write in turns with the model.")] = False
     novelty: Annotated[bool, option("Show the longest passage copied from the corpus.")] = False
@@ -94,7 +95,8 @@ def command(
         items = item_lines(model, settings, options.data, output.json)
         written = console.write_lines(items, output.path)
         if written < settings.n:
-            console.say(f"note: the model found {written:,} new items; try a higher --temperature")
+            items_written = pluralize(written, "new item")
+            console.say(f"note: the model wrote only {items_written}; try a higher --temperature")
         return
     begin = partial(
         model.stream, config=settings, stop=stops, unknown=reading.unknown, data=options.data

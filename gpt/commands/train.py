@@ -90,8 +90,9 @@ def _show_plan(training: PlannedTraining, action: TrainOptions, as_json: bool) -
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
-    """Trains to the end; the first rank prints the progress. A signal sets the exit code. A second
-    Ctrl-C ends the training at once, and a line says up to which step the run is saved.
+    """Trains to the end or until a signal, which sets the exit code. The first rank prints the
+    progress. A second Ctrl-C ends the training at once, and a line says up to which step the run is
+    saved.
     """
     from gpt.interface.training import BAR_FORMAT, train_to_end
     from gpt.storage.overview import outcome_record

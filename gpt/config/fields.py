@@ -1,6 +1,6 @@
 """The fields of option classes: annotations declare their types, help texts and checks.
 
-An option class is a frozen dataclass based on `Options`. Two fields that are options:
+An option class is a frozen dataclass based on `Options`. This is how a class declares two options:
 
     n_layer: Annotated[int, Meta(ge=1, le=500), option("Transformer blocks.")] = 4
     top_k: Annotated[Count | None, option("Keep only the k likeliest characters.")] = None
@@ -53,7 +53,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
 def option(help: str, shown: str | None = None) -> Meta:
-    """Makes a field an option. shown: the text that the help shows as its default, if any."""
+    """Makes a field an option. shown: the default in the help; None: the field's own default."""
     return Meta(description=help, extra={"shown": shown})
 
 
@@ -75,7 +75,7 @@ class Field:
     help: str
     shown: str | None
 
-    def checked(self, value: Any) -> Any:
+    def convert(self, value: Any) -> Any:
         """Converts a value to the field's type. Raises ConfigError, which names the field."""
         if not self.notes:
             return value
@@ -89,7 +89,7 @@ class Field:
 
 
 def _path(kind: type, value: Any) -> Any:
-    """Makes a path of a text. msgspec calls this for every type that it does not know."""
+    """Converts a text to a path. msgspec calls this for every type that it does not know."""
     if "\0" in str(value):
         raise ValueError("a file's name has no NUL character")
     return kind(value)
@@ -103,7 +103,7 @@ class Options:
     def __post_init__(self) -> None:
         kind: type = type(self)
         for field in fields_of(kind).values():
-            object.__setattr__(self, field.name, field.checked(getattr(self, field.name)))
+            object.__setattr__(self, field.name, field.convert(getattr(self, field.name)))
         self._check()
 
     def _check(self) -> None:
@@ -194,9 +194,9 @@ def _as_flag(option: re.Match[str]) -> str:
 def keywords_from(
     kind: Callable[Keywords, Kind],
 ) -> Callable[[Callable[[Owner, Kind], Result]], Callable[Concatenate[Owner, Keywords], Result]]:
-    """Decorates a method whose argument is an object of an option class: its callers pass the
-    fields of this class as keywords. The method raises ConfigError for a wrong value and TypeError
-    for a wrong keyword.
+    """Decorates a method that takes an object of an option class: callers pass the fields of this
+    class as keywords instead. The decorated method raises ConfigError for a wrong value and
+    TypeError for a wrong keyword.
     """
 
     def decorate(method: Callable[[Owner, Kind], Result]) -> Any:
@@ -219,7 +219,7 @@ def passed_keywords_from(
         def call(*args: Any, **keywords: Any) -> Result:
             bound, checks = inspect.signature(kind).bind(*args, **keywords), fields_of(kind)
             values = bound.arguments.items()
-            return function({name: checks[name].checked(value) for name, value in values})
+            return function({name: checks[name].convert(value) for name, value in values})
 
         return _with_keywords(function, call, kind, defaults)
 

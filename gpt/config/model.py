@@ -1,6 +1,5 @@
-"""The options that set the shape of a GPT, and so the layout of its checkpoint; the names of the
-stages that it computes (docs/heads.md explains them); and the options of the commands that use a
-trained model.
+"""The options that set the shape of a GPT, the names of the stages that a GPT computes, and the
+options of the commands that use a trained model. docs/heads.md explains the stages.
 """
 
 from __future__ import annotations
@@ -58,10 +57,12 @@ class ModelOptions(Options):
     feed_forward: Annotated[
         bool, option("Feed-forward layers; without them, attention only (Elhage et al. 2021).")
     ] = True
-    attention: Annotated[Attention, option("One fast kernel, or a module per head.")] = "fused"
+    attention: Annotated[
+        Attention, option("fused: one fast kernel; heads: a module for every head.")
+    ] = "fused"
     previous_heads: Annotated[
         Whole,
-        option("Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none."),
+        option("Heads in layer 0 that initially attend 1, 2 … characters back; 0 = none."),
     ] = 0
     counting: Annotated[
         int,
@@ -106,8 +107,8 @@ class ModelConfig(ModelOptions):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns name -> shape of every parameter, in the order in which a checkpoint stores them.
 
-        Both forms of attention store the queries, keys and values of all heads in one `qkv` matrix.
-        Tied output weights are stored once, as the embedding.
+        With `attention="fused"` and with "heads", one `qkv` matrix has the queries, keys and values
+        of all heads. Tied output weights are stored once, as the embedding.
         """
         shapes: dict[str, tuple[int, ...]] = {
             "token_embedding.weight": (self.vocab_size, self.n_embd)
@@ -136,8 +137,8 @@ class ModelConfig(ModelOptions):
     def training_flops(self) -> int:
         """Floating-point operations of a training step for one character.
 
-        They are six for every matrix entry (Kaplan et al. 2020), and the two products of causal
-        attention. Lookups, norms and the optimizer are not counted.
+        Counts six operations for every matrix entry (Kaplan et al. 2020), and the two products of
+        causal attention. Counts no lookups, no norms and no optimizer.
         """
         layer = 4 * self.n_embd + 2 * self.ffn_hidden
         rows = self.n_layer * layer + self.vocab_size
@@ -174,13 +175,13 @@ class FilterOptions(Options):
     ] = None
     top_p: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
-        option("Keep the likeliest characters that sum to p (Holtzman et al. 2020)."),
+        option("Keep the fewest characters whose probabilities sum to p (Holtzman et al. 2020)."),
     ] = None
     min_p: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
         option("Keep characters with at least p x the largest probability (Nguyen et al. 2024)."),
     ] = None
-    only: Annotated[Only | None, option("With counting: predict with this part alone.")] = None
+    only: Annotated[Only | None, option("Use only the GPT's or only counting's prediction.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +193,8 @@ class SampleConfig(FilterOptions):
     ] = 500
     n: Annotated[Count, option("Number of samples.")] = 1
     seed: Annotated[
-        Whole | None, option("Same seed, same text; without it a new one, printed on stderr.")
+        Whole | None,
+        option("The same seed gives the same text. Without it, gptx prints a new seed on stderr."),
     ] = None
     keep_stop: Annotated[bool, option("Keep the text of `stop` at the end.")] = False
     ban: Annotated[str | None, option("Never write one of these characters.")] = None
@@ -223,26 +225,22 @@ Unknown = Literal["fold", "skip", "error"]
 OnUnknown = Annotated[
     Unknown,
     option(
-        "What to do with characters that the model does not know. fold: read a known one that "
-        "means the same, such as ’ for '; skip: as fold, and leave out the others; error: "
-        "refuse the text."
+        "What to do with characters that the model does not know. fold: replace them by known "
+        "characters that mean the same, such as ’ by '; skip: fold, then leave out the others; "
+        "error: refuse the text."
     ),
 ]
-Truncate = Annotated[bool, option("If the text is longer than the context, use its end.")]
+Truncate = Annotated[bool, option("If the text is longer than the context, use only its end.")]
+ByCharacter = Annotated[
+    bool, option("Colour every character by its surprisal, with half a window or more before it.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnConfig(Options):
-    """What `attn` does with a long text."""
-
-    truncate: Truncate = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadsConfig(Options):
+class SurveyOptions(Options):
     """How heads are measured."""
 
-    windows: Annotated[Count, option("Most windows of text to measure on.")] = 32
+    windows: Annotated[Count, option("Measure on at most this many windows of the text.")] = 32
     ablate: Annotated[
         Ablation | None,
         option(
@@ -253,7 +251,7 @@ class HeadsConfig(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhyConfig(Options):
+class ExplanationOptions(Options):
     """Which logit to explain."""
 
     char: Annotated[str | None, option("The next character to explain.", "the likeliest")] = None
@@ -261,13 +259,3 @@ class WhyConfig(Options):
         str | None, option("Explain the difference from this character's logit.", "none")
     ] = None
     truncate: Truncate = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalConfig(Options):
-    """What `eval` shows of a text beside its loss."""
-
-    chars: Annotated[
-        bool,
-        option("Colour every character by its surprisal, given at least half a window of text."),
-    ] = False

@@ -31,7 +31,7 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
-#: A sentence of help texts about what `unescaped` does.
+#: A sentence for help texts that explains what `unescaped` does.
 ESCAPES = r"\n is a line break, \t a tab, \\n and \\t are a backslash and a letter."
 
 MOST_MINUTES = 10**8  # two centuries
@@ -64,7 +64,7 @@ class SessionOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(SessionOptions):
-    """The options of a new run that concern neither model nor training."""
+    """The options of a new run, without those of its model and of its training."""
 
     preset: Annotated[
         Preset | None, option("classic: nanoGPT's recipe; best: lowest loss, slow.", "default")
@@ -73,16 +73,16 @@ class RunConfig(SessionOptions):
     init_from: Annotated[
         str | None,
         option(
-            "A run's name, or the path of a run or a model file: the new run starts with its "
-            "weights and its layout, and adds the text's characters to its vocabulary."
+            "A run's name, or the path of a run or a model file. The new run takes the weights and "
+            "layout of this model, and adds the new text's characters to the vocabulary."
         ),
     ] = None
     checkpoints: Checkpoints = Path("checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeableOptions(Options):
-    """The options that a resumed run may change, as its earlier steps do not depend on them."""
+class ResumeOptions(Options):
+    """The options that a resumed run may change, because its earlier steps do not need them."""
 
     steps: Annotated[int, Meta(ge=1, le=MOST_STEPS), option("Optimizer steps.")] = 2000
     micro_batch_size: Annotated[
@@ -98,7 +98,7 @@ class ChangeableOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(ChangeableOptions):
+class TrainConfig(ResumeOptions):
     """How a model learns. A run stores every field and uses it again when it is resumed."""
 
     batch_size: Annotated[Count, option("Sequences in a step, on all ranks together.")] = 32
@@ -129,7 +129,7 @@ class TrainConfig(ChangeableOptions):
     ] = "random"
     precision: Annotated[Precision, option("Precision of matrix products in training.")] = "float32"
     compile: Annotated[bool, option("torch.compile: slow start, faster steps on a GPU.")] = False
-    deterministic: Annotated[bool, option("On a GPU: repeats a run bit for bit; slower.")] = False
+    deterministic: Annotated[bool, option("On a GPU: runs repeat bit for bit; slower.")] = False
     separator: Annotated[
         str, option(f"Separates two texts, unless the first ends with it. {ESCAPES}")
     ] = "\\n"
@@ -145,7 +145,7 @@ class TrainConfig(ChangeableOptions):
     ] = False
     split: Annotated[
         str,
-        option("Validation text: last, every:N (texts, or blocks of a single text), or a file."),
+        option("Validation text: last, every:N (every Nth text, or block of one text), or a file."),
     ] = "last"
     val_fraction: Annotated[
         float, Meta(gt=0, lt=1), option("Share of the text held out by `split='last'`.")
@@ -154,8 +154,9 @@ class TrainConfig(ChangeableOptions):
     eval_chars: Annotated[
         Whole,
         option(
-            "Validation characters that every evaluation reads, always the same ones; 0 = all. At "
-            "the end, the best step reads all or, with `minutes`, as many as 5% of the time allow."
+            "Validation characters that an evaluation reads, always the same ones; 0 = all. At the "
+            "end, an evaluation of the best step reads all or, with `minutes`, as many as 5% of "
+            "the time allows."
         ),
     ] = 0
     seed: Annotated[Whole, option("Seed of initialisation, batches and dropout.")] = 1
@@ -163,10 +164,10 @@ class TrainConfig(ChangeableOptions):
     def _check(self) -> None:
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
-        named = self.split not in ("", "-") and self.split.isprintable() and self.every != 1
+        named = self.split not in ("", "-") and self.split.isprintable() and self.split_period != 1
         require(named, "split", f"{self.split!r} is not last, every:N with N above 1, or a file")
         held_out = self.split == "last" or self.val_fraction == TrainConfig.val_fraction
-        require(held_out, "val_fraction", "only with `split='last'`")
+        require(held_out, "val_fraction", "has an effect only with `split='last'`")
         lone = next((sign for sign in self.separator if 0xD800 <= ord(sign) < 0xE000), "")
         require(not lone, "separator", f"{lone!r} is no character")
         check_encoding(self.encoding)
@@ -182,25 +183,25 @@ class TrainConfig(ChangeableOptions):
         return self.text_separator if self.items or self.column else ""
 
     @property
-    def every(self) -> int:
-        """N of the split "every:N"; 0 for other splits."""
+    def split_period(self) -> int:
+        """N if `split` is "every:N", otherwise 0."""
         match = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
         return max(1, int(match[1])) if match else 0
 
     @property
-    def validation(self) -> str | None:
-        """The file with the validation text; None if it is a part of the corpus."""
-        return None if self.split == "last" or self.every else self.split
+    def validation_file(self) -> str | None:
+        """The file with the validation text; None if this text is a part of the corpus."""
+        return None if self.split == "last" or self.split_period else self.split
 
 
 def check_encoding(name: str) -> None:
     """Raises ConfigError unless Python has a text encoding with this name."""
     try:
         "a".encode(name)  # refuses encodings of bytes, such as hex
-        is_known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
+        is_known = codecs.lookup(name).name not in ("idna", "punycode")  # these encode domain names
     except (LookupError, ValueError):
         is_known = False
-    require(is_known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
+    require(is_known, "encoding", f"{name!r} is no text encoding of Python; an example is cp1252")
 
 
 def unescaped(text: str) -> str:
@@ -243,9 +244,10 @@ _GPU_SHAPE: dict[str, Any] = {
     "precision": "bfloat16",
 }
 
-#: The lowest loss that a corpus allows, however long the training takes. The shape is the largest
-#: useful one; weight decay and averaged weights keep the model from memorising the text.
+#: For the lowest loss that a corpus allows, however long the training takes. Weight decay and
+#: averaged weights keep the model from memorising the text.
 _BEST: dict[str, Any] = {**_DEFAULT, "dropout": 0.15, "weight_decay": 0.5, "average": 0.998}
+#: The largest shape that is useful.
 _BEST_CPU_SHAPE: dict[str, Any] = {
     "n_layer": 6,
     "n_head": 8,
@@ -279,9 +281,9 @@ FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
     *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "eval_chars"),
 )
-#: The defaults of model and training options that the help shows.
+#: Option of the model or the training -> the default that the help shows.
 DEFAULTS = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
-#: Minutes of a run without --minutes and --steps. The other presets set the number of steps.
+#: Preset -> minutes of a run without --minutes and --steps. Other presets set a number of steps.
 MINUTES = {"default": 2.0}
 
 

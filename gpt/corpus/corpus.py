@@ -344,9 +344,9 @@ def read_corpus(
     sources = texts.sources(data, config.encoding)
     opened, validation = [*sources], list[Source]()
     try:
-        if config.validation is not None:
+        if config.validation_file is not None:
             try:
-                named = replace(texts, names=[config.validation])
+                named = replace(texts, names=[config.validation_file])
                 validation = named.sources(data, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
@@ -361,7 +361,7 @@ def read_corpus(
             JoinedText([*sources, *validation], config.text_separator, config.encoding),
             data,
             validation=len(validation),
-            every=config.every,
+            every=config.split_period,
             parent=parent,
             progress=progress,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import FilterOptions, WhyConfig
+from gpt.config import ExplanationOptions, FilterOptions
 from gpt.config.fields import flag_of, require
 from gpt.config.model import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
@@ -340,7 +340,7 @@ class Why(Arrays, Result):
         return f"the {name} {pluralize(last - place, 'character')} before"
 
 
-def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) -> Why:
+def why(reader: Reader, vocabulary: Vocabulary, text: str, config: ExplanationOptions) -> Why:
     """Explains the next character's logit. Raises the same errors as TrainedGPT.why."""
     ids = ids_to_continue(vocabulary, text)
     ids = ids[-reader.config.block_size :] if config.truncate else ids
@@ -367,7 +367,7 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
     )
 
 
-def _characters_of(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
+def _characters_of(vocabulary: Vocabulary, config: ExplanationOptions, likeliest: int) -> list[int]:
     """Returns the ids of the one or two characters to explain. Raises ConfigError, TextError."""
     tokens = [likeliest] if config.char is None else []
     for name, character in (("char", config.char), ("against", config.against)):

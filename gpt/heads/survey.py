@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import Ablation, HeadsConfig, ModelConfig
+from gpt.config import Ablation, ModelConfig, SurveyOptions
 from gpt.devices import cores
 from gpt.errors import TextError
 from gpt.heads.attention_map import FigureForm, require_memory_for_map
@@ -249,7 +249,7 @@ def survey(
     reader: Reader,
     vocabulary: Vocabulary,
     ids: Ids,
-    options: HeadsConfig,
+    options: SurveyOptions,
     *,
     text: str = "a text",
     done: Done = lambda share: None,

@@ -1,5 +1,5 @@
-"""Computes what `gptx eval` and `run.eval` show: how well a model predicts a text, and counted
-letter sequences alone; and how much of the text the model was trained on.
+"""Computes what `gptx eval` and `run.eval` show: how well a model predicts a text, how well counted
+letter sequences alone predict it, and how much of the text the model was trained on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
 
 
 def evaluate_split(model: TrainedGPT, call: EvalCall) -> Evaluation:
-    """Scores the validation split, or the first characters of a long one. Raises TextError."""
+    """Scores the validation split, or only its start if the split is long. Raises TextError."""
     manifest = model.manifest_or_none
     purpose, advice = "the validation split", "; or give a text"
     _, ids = splits_of_run(model.name, manifest, Path(call.data), purpose, advice)
@@ -81,8 +81,8 @@ def _evaluate(
     places: npt.NDArray[Any] | None = None,
     manifest: Manifest | None = None,
 ) -> Evaluation:
-    """Scores ids. places: the positions of the characters in their file. manifest: that of the run,
-    if the ids are its validation split; it has the loss of counting on this split.
+    """Scores ids. places: the positions of the characters in their file. manifest: the run's, if
+    the ids are its validation split; the manifest has the loss of counting on this split.
     """
     surprisals = None
     loss = score(model.reader, ids, model.mixture)

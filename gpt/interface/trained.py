@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, SupportsIndex
 from msgspec import Meta
 
 from gpt.config import (
-    AttnConfig,
-    EvalConfig,
+    ExplanationOptions,
     FilterOptions,
-    HeadsConfig,
     SampleConfig,
     Stage,
+    SurveyOptions,
     TrainConfig,
     Unknown,
-    WhyConfig,
 )
 from gpt.config.fields import Options, keywords_from
-from gpt.config.model import OnUnknown, seed_of
+from gpt.config.model import ByCharacter, OnUnknown, Truncate, seed_of
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -72,8 +70,10 @@ class SampleCall(SampleConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnCall(AttnConfig, _TextCall):
+class AttnCall(_TextCall):
     """The arguments of TrainedGPT.attn."""
+
+    truncate: Truncate = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +82,12 @@ class NextCall(FilterOptions, _TextCall):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhyCall(WhyConfig, _TextCall):
+class WhyCall(ExplanationOptions, _TextCall):
     """The arguments of TrainedGPT.why."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadsCall(HeadsConfig):
+class HeadsCall(SurveyOptions):
     """The arguments of TrainedGPT.heads."""
 
     text: str | Ids | None = field(default=None, kw_only=False)
@@ -97,8 +97,10 @@ class HeadsCall(HeadsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalCall(EvalConfig, _TextCall):
+class EvalCall(_TextCall):
     """The arguments of TrainedGPT.eval."""
+
+    chars: ByCharacter = False
 
     name: Annotated[str, Meta()] = "the text"
     data: str | Path = "data"
@@ -106,8 +108,8 @@ class EvalCall(EvalConfig, _TextCall):
 
 class TrainedGPT:
     """The model of one checkpoint. Its file contains a probe: a text, and the logits that torch
-    computed for this text at saving. Before its first computation, the model checks that it
-    computes the same logits, or else raises CheckpointError.
+    computed for this text at saving. Before its first computation, the model computes the logits
+    again. It raises CheckpointError if they differ.
 
     checkpoint: None for a model file without its run. device: "cpu" uses numpy, others use torch.
     """
@@ -160,7 +162,7 @@ class TrainedGPT:
         return f"<TrainedGPT {self.stored.title}: {shape}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has decoders of its own."""
+        """Makes a copy, which opens decoders of its own."""
         return TrainedGPT, (self.stored, self.checkpoint, self.device)
 
     @property
@@ -218,7 +220,7 @@ class TrainedGPT:
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """The counts of letter sequences and their gate; None for a model without counting."""
+        """The counts of letter sequences and the gate that mixes them in; None without counting."""
         from gpt.counting.mixture import load_mixture
 
         return load_mixture(self.stored)
@@ -353,7 +355,7 @@ class TrainedGPT:
         """The text or, without one, the example in the model file, which a note quotes."""
         if text is None:
             text = self.stored.example_text()
-            log_note(f'no {name} given; from {self.excerpt_name}: "{text}"')
+            log_note(f'no {name} given; this one is from {self.excerpt_name}: "{text}"')
         return text
 
     @keywords_from(HeadsCall)
@@ -411,9 +413,10 @@ class TrainedGPT:
         Positions count from 0, also in the padding at the end of a shorter text.
 
         patch: replaces values of stages; the model computes all later stages from the new values.
-        A key is that of acts[key]: (stage, layer, head, position). What it leaves out at its end
-        means all, and a range means several positions. A value is a number, an array that can be
-        broadcast to acts[key], or a function of one layer's array that returns such an array.
+        A key is that of acts[key]: (stage, layer, head, position). A key may end earlier: (stage,
+        layer) means all heads and positions. A range means several positions. A value is a number,
+        an array that can be broadcast to acts[key], or a function of one layer's array that returns
+        such an array.
 
         Raises TextError, ValueError for unknown names and wrong shapes, IndexError for a layer,
         head or position that does not exist, OutOfMemory.
@@ -432,9 +435,9 @@ class TrainedGPT:
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
     ) -> Array:
-        """Computes the logits of the GPT alone after every character: (N, T, vocab_size). Takes the
-        arguments of `activations`. This sets the output of a head to zero (zero ablation):
-        run.logits(texts, patch={("context", layer, head): 0}).
+        """Computes the logits of the GPT alone after every character: (N, T, vocab_size). The
+        arguments are those of `activations`. For example, this call sets the output of a head to
+        zero (zero ablation): run.logits(texts, patch={("context", layer, head): 0}).
         """
         return self.activations(texts, "logits", patch=patch, unknown=unknown)["logits"]
 
@@ -481,7 +484,8 @@ class TrainedGPT:
             raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
         train, _ = splits_of_run(self.name, self.manifest_or_none, Path(data), "`novelty`")
         if len(train) > MOST:
-            log_note(f"note: searching for copies only in the first {MOST:,} characters")
+            text = f"the first {MOST:,} characters of the training text"
+            log_note(f"note: searching for copies only in {text}")
         new = [text.new if isinstance(text, Sample) else text for text in texts]
         copies = longest_copies(new, train[:MOST], self.vocabulary)
         return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]
@@ -510,7 +514,7 @@ def load(
 
     step: "best", "last" or a number. device: "cpu" uses numpy, "cuda" and "mps" use torch, and
     "auto" uses CUDA if there is any. If a GPU does not reproduce the logits of the probe, the CPU
-    computes. Patched activations always use the CPU. Raises CheckpointError, ConfigError.
+    computes instead. Patched activations always use the CPU. Raises CheckpointError, ConfigError.
     """
     if not os.path.lexists(path) and os.path.dirname(path) == "":
         return find_model(Path("checkpoints"), str(path), step).on(device).check_probe()
@@ -556,7 +560,7 @@ def read_checkpoint(location: str | Path, step: str | SupportsIndex = "best") ->
     if is_step:
         checkpoint = Checkpoint.open(path)
     elif not os.path.isdir(path) and all_runs(path.parent):
-        checkpoint = find_run(path.parent, path.name).at(step)  # names the most similar run
+        checkpoint = find_run(path.parent, path.name).at(step)  # the error names a similar run
     else:
         checkpoint = (Run(path) if Run(path).steps() else find_run(path)).at(step)
     return TrainedGPT(checkpoint.model(), checkpoint)

@@ -1,10 +1,11 @@
 """Trains and resumes runs with a progress bar, for `gpt.train`, `gpt.resume` and `gptx train`:
 reads the corpus, plans the run, locks its folder, and trains. Imports torch while a thread counts
-letter sequences, as both take long.
+letter sequences, because both take long.
 
-A new run may start with the weights of another model, its parent. It takes the parent's layout: the
-options that set the shapes and the function of a model. Its vocabulary is the parent's, extended by
-the new characters of the corpus (gpt/corpus/corpus.py), which get new weights (gpt/model/gpt.py).
+A new run may start with the weights of another model, its parent. The run takes the parent's
+layout: the options that set the shapes and the function of a model. The run's vocabulary is the
+parent's, extended by the new characters of the corpus (gpt/corpus/corpus.py). These characters get
+new weights (gpt/model/gpt.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from gpt.config.fields import fields_of, only_fields, options_of, passed_keyword
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.config.train import (
     DEFAULTS,
-    ChangeableOptions,
+    ResumeOptions,
     SessionOptions,
     Tracker,
     from_toml,
@@ -167,7 +168,7 @@ def begin_run(
             unlocked.callback(discard_if_empty, folder)
             source = {
                 "corpus": [printable(name) for name in texts.names] or None,
-                # the path of the step, as another step may become the parent's best
+                # the path of the step, because another step may become the parent's best
                 "init_from": printable(_path_of(parent)) if parent else None,
             }
             folder.write(CONFIG, to_toml({**source, **plan.manifest.settings()}))
@@ -213,7 +214,7 @@ def resume_run(
             "this run was imported without the state of its optimizer; begin a new run with its "
             "weights: gptx train TEXT --init-from RUN",
         )
-        advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
+        advice = f"this run has {manifest.preset}, not {options.preset}; leave the option out"
         require(options.preset in (None, manifest.preset), "preset", advice)
         find = partial(find_corpus, texts, options.data, manifest, run.name)
         corpus = _read(find, options.data, bar)
@@ -238,7 +239,7 @@ def _log_notes(plan: Plan) -> None:
 
 
 def _recipe(options: RunConfig, overrides: Mapping[str, Any], texts: Texts) -> dict[str, Any]:
-    """A known corpus's options, except the user's own. With --preset, only those of the split."""
+    """The options of a known corpus that the user has not set. A preset sets all but the split."""
     recipe = {name: value for name, value in texts.recipe.items() if name not in overrides}
     if options.preset:
         recipe = {name: recipe[name] for name in ("split", "val_fraction") if name in recipe}
@@ -275,8 +276,8 @@ def _record_options(run: Run, manifest: Manifest) -> None:
 
 
 def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
-    """Generates a sample with the new checkpoint, which also checks the checkpoint, and records the
-    sample. The model shares the counts of the training, because a copy would need memory.
+    """Checks the new checkpoint, then generates and records a sample with it. The model shares the
+    counts of the training, because a copy would need memory.
     """
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
     model.mixture = trainer.mixture(trainer.saved_model, step)
@@ -325,20 +326,20 @@ class TrainCall(TrainConfig, ModelOptions, RunConfig):
 
     corpus: CorpusNames = field(default=None, kw_only=False)
     text: Annotated[str | None, Meta()] = None
-    init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # wider
+    init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # a wider type
     progress: Annotated[bool, Meta()] = True
-    checkpoints: PathLike = "checkpoints"  # type: ignore[assignment]  # wider
-    data: PathLike = "data"  # type: ignore[assignment]  # wider
+    checkpoints: PathLike = "checkpoints"  # type: ignore[assignment]  # a wider type
+    data: PathLike = "data"  # type: ignore[assignment]  # a wider type
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeCall(ChangeableOptions, SessionOptions):
+class ResumeCall(ResumeOptions, SessionOptions):
     """The arguments of `resume`."""
 
     run: TrainedGPT | PathLike = field(kw_only=False)
     corpus: CorpusNames = field(default=None, kw_only=False)
     progress: Annotated[bool, Meta()] = True
-    data: PathLike = "data"  # type: ignore[assignment]  # wider
+    data: PathLike = "data"  # type: ignore[assignment]  # a wider type
 
 
 def _texts(corpus: CorpusNames) -> Texts:
@@ -355,10 +356,10 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
     corpus: a file, a folder, a known name ("shakespeare", "repeats") or a list of these. text: the
-    text itself. Without both, gptx trains on the Python language reference. init_from: a run, its
-    name or its path; the new run starts with the weights of this run. checkpoints: the folder of
-    the runs. data: the folder of the encoded corpora. progress: shows a bar. Ctrl-C or a notebook's
-    stop button ends the training early and saves the run; `gpt.resume` continues it.
+    text itself. Without corpus and text, gptx trains on the Python language reference. init_from: a
+    run, its name or its path; the new run starts with that run's weights. checkpoints: the folder
+    of the runs. data: the folder of the encoded corpora. progress: shows a bar. Ctrl-C or a
+    notebook's stop button ends the training early and saves the run; `gpt.resume` continues it.
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
@@ -379,21 +380,21 @@ def train(arguments: dict[str, Any]) -> TrainedGPT:
 
 
 @passed_keywords_from(
-    ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(ChangeableOptions), "unchanged")}
+    ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(ResumeOptions), "unchanged")}
 )
 def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """Continues a run from its last step, and returns it, opened at its best step.
 
     run: what `load` or `train` returned, or the run's folder. minutes: how much longer to train; a
-    finished run begins again at half its highest learning rate. steps: the total number of steps.
-    corpus: the new place of the text, if it has moved. Raises what `train` does, and
+    finished run goes on at half its highest learning rate. steps: the total number of steps.
+    corpus: the new path of the text, if it has moved. Raises what `train` does, and
     CheckpointError.
     """
     run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     stored = Run(path) if Run(path).steps() else find_run(path)
     settings = only_fields(SessionOptions, arguments)
-    options = only_fields(ChangeableOptions, arguments)
+    options = only_fields(ResumeOptions, arguments)
     texts = _texts(arguments.get("corpus"))
     return _trained(resume_run(stored, RunConfig(**settings), options, texts), arguments)
 
@@ -421,7 +422,7 @@ def _trained(
         if trainer.manifest.progress < 1:
             log_note(f"note: stopped after step {step:,}; gpt.resume continues the run")
         elif done >= 1:
-            log_note(f"note: the run is finished at step {step:,}; give `minutes` or `steps`")
+            log_note(f"note: the run ended at step {step:,}; to go on, set `minutes` or `steps`")
     return load(start.run.path)
 
 
@@ -432,7 +433,7 @@ def train_to_end(
     with stop_on_signals(trainer.stop, *signals), bar:
         for event in train_with_bar(trainer, bar):
             for line in lines.after(event) if lines else ():
-                with suppress(OSError):  # stderr is closed
+                with suppress(OSError):  # if stderr is closed
                     bar.write(one_line(line), file=sys.stderr)
     assert isinstance(event, Stopped)
     return event
@@ -443,7 +444,7 @@ def train_with_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     resumed run. Updates the bar, whose total is 1, with progress, step and losses.
     """
     shown = validation = ""
-    is_recorded = trainer.saved_step is None  # when a run begins
+    is_recorded = trainer.saved_step is None  # config.toml already lists a new run's options
     with closing(trainer.records):
         for event in trainer.events():
             if isinstance(event, Stepped):

@@ -236,10 +236,10 @@ def _time(plan: Plan) -> str:
 def _validation(plan: Plan) -> str:
     """Names the validation text: "the last tenth", "every 20th block", or a file."""
     train = plan.manifest.train
-    if train.validation:
-        return train.validation
-    if train.every:
-        return f"every {ordinal(train.every)} {'block' if plan.corpus.block else 'text'}"
+    if train.validation_file:
+        return train.validation_file
+    if train.split_period:
+        return f"every {ordinal(train.split_period)} {'block' if plan.corpus.block else 'text'}"
     return "the last tenth" if train.val_fraction == 0.1 else f"the last {train.val_fraction:.0%}"
 
 

@@ -21,7 +21,7 @@ import torch
 from gpt import __version__
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
-from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, ChangeableOptions, preset_values
+from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, ResumeOptions, preset_values
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import PIECES, HeldOut
 from gpt.devices import available_cpus, available_memory, check_device, resolve_device
@@ -278,11 +278,11 @@ def resume_plan(
     of_run = {**vars(stored.model), **vars(stored.train)}
     for name, value in options.items():
         require(
-            name in fields_of(ChangeableOptions) or of_run[name] == value,
+            name in fields_of(ResumeOptions) or of_run[name] == value,
             name,
             f"this run has {of_run[name]}, not {value}; leave the option out, or train a new run",
         )
-    train = replace(stored.train, **only_fields(ChangeableOptions, options))
+    train = replace(stored.train, **only_fields(ResumeOptions, options))
     require(train.steps >= stored.step, "steps", f"this run has already done {stored.step}")
     clock = None if "steps" in options else stored.clock
     train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)

@@ -59,7 +59,7 @@ def test_new_items_are_whole_and_not_in_the_text_and_all_different(
     assert "leave out prompts" in gptx(*line, "--prompt", "B").err
     few = gptx(*line, "--length", "0")
     assert (few.code, few.out) == (0, "")
-    assert "note: the model found 0 new items" in few.err
+    assert "note: the model wrote only 0 new items" in few.err
 
 
 def test_known_items_parts_of_items_and_repeated_ones_are_left_out(

@@ -19,7 +19,7 @@ def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
     assert "removed by min-p" in gptx("next", "the c", "--min-p", "0.9").out
     record = json.loads(gptx("next", "the c", "--json").out)
     assert sum(each["expected"] for each in record["rows"]) == pytest.approx(1)
-    assert gptx("next").err.startswith("no TEXT given; from the validation split")
+    assert gptx("next").err.startswith("no TEXT given; this one is from the validation")
 
 
 def test_next_shows_the_likeliest_characters_or_all(gptx: Gptx) -> None:

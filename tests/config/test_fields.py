@@ -11,19 +11,19 @@ import pytest
 from wrong_options import wrong_options
 
 import gpt
+from gpt.commands.attn import AttnOptions
+from gpt.commands.evaluate import EvalOptions
 from gpt.config import (
-    AttnConfig,
-    EvalConfig,
-    HeadsConfig,
+    ExplanationOptions,
     ModelConfig,
     ModelOptions,
     RunConfig,
     SampleConfig,
+    SurveyOptions,
     TrainConfig,
-    WhyConfig,
 )
 from gpt.config.fields import fields_of, keywords_from, options_of
-from gpt.config.train import ChangeableOptions
+from gpt.config.train import ResumeOptions
 from gpt.errors import ConfigError
 from gpt.interface.trained import SampleCall
 
@@ -32,10 +32,10 @@ KINDS = (
     TrainConfig,
     RunConfig,
     SampleConfig,
-    AttnConfig,
-    HeadsConfig,
-    WhyConfig,
-    EvalConfig,
+    AttnOptions,
+    SurveyOptions,
+    ExplanationOptions,
+    EvalOptions,
 )
 
 
@@ -62,7 +62,7 @@ def test_every_number_has_finite_bounds_and_every_option_has_help(kind: type) ->
         assert option.help.endswith("."), name
         assert option.help.isprintable(), name
         if option.default is not None:
-            assert option.checked(option.default) == option.default
+            assert option.convert(option.default) == option.default
 
 
 def test_values_get_the_type_of_their_field() -> None:
@@ -79,7 +79,7 @@ def test_train_takes_every_option_and_resume_those_that_may_change() -> None:
         inspect.signature(function).parameters for function in (gpt.train, gpt.resume)
     )
     assert {*trained} == {"corpus", "text", "progress", *options}
-    assert {*fields_of(ChangeableOptions), "minutes", "device"} <= {*resumed}
+    assert {*fields_of(ResumeOptions), "minutes", "device"} <= {*resumed}
     assert not {"n_layer", "preset"} & {*resumed}
     assert str(trained["n_layer"]) == "n_layer: int = fitted"
     assert str(resumed["steps"]) == "steps: int = unchanged"

@@ -239,7 +239,7 @@ def test_resume_finds_the_same_validation_split(working: Path, options: dict[str
     config, names = TrainConfig(**options), ["book.txt", "book.txt", "book.txt"]
     first = read_corpus(Texts(names), working, config)
     train, val = (part.tolist() for part in first.split(0.1, 4))
-    assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
+    assert bool(config.validation_file) == (first.vocabulary.decode(val) == TEXT[:500])
     for _ in ("from what is encoded", "from the texts"):
         found = find_corpus(Texts(), working, manifest_of(first, options))
         assert [part.tolist() for part in found.split(0.1, 4)] == [train, val]

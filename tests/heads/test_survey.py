@@ -14,7 +14,7 @@ import pytest
 from drawn import shown
 from hand_built import EVEN, INDUCTION, LETTERS, PREVIOUS, SIZE, hand_built
 
-from gpt.config import Ablation, HeadsConfig
+from gpt.config import Ablation, SurveyOptions
 from gpt.errors import ConfigError, TextError
 from gpt.heads import survey as module
 from gpt.heads.measures import RULE, Measure
@@ -29,7 +29,7 @@ from gpt.show.result import to_record
 @pytest.fixture(scope="module")
 def heads() -> Survey:
     ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
-    return survey(hand_built(), LETTERS, ids, HeadsConfig(ablate="mean"))
+    return survey(hand_built(), LETTERS, ids, SurveyOptions(ablate="mean"))
 
 
 def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(heads: Survey) -> None:

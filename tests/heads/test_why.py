@@ -9,7 +9,7 @@ import pytest
 from drawn import shown
 from variants import VARIANTS, name_of, random_weights, reader_of
 
-from gpt.config import ModelConfig, WhyConfig
+from gpt.config import ExplanationOptions, ModelConfig
 from gpt.errors import ConfigError, TextError
 from gpt.heads.contributions import Part
 from gpt.heads.next_character import Why, part_name, why
@@ -22,7 +22,7 @@ ELEVEN = Vocabulary("\t\nabcdefghi")
 @pytest.mark.parametrize("config", VARIANTS, ids=name_of)
 def test_parts_sum_to_the_logit_in_every_variant(config: ModelConfig) -> None:
     reader = reader_of(config, random_weights(config))
-    found = why(reader, ELEVEN, "cabfad", WhyConfig(char="b", against="i"))
+    found = why(reader, ELEVEN, "cabfad", ExplanationOptions(char="b", against="i"))
     logits = reader.logits(reader.forward(ELEVEN.encode("cabfad")[None]))[0, -1]
     apart = float(logits[ELEVEN.id_of("b")] - logits[ELEVEN.id_of("i")])
     largest = float(np.abs(logits).max())

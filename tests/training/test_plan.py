@@ -12,7 +12,7 @@ from conftest import TEXT, TINY, corpus_of
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of
-from gpt.config.train import MOST_STEPS, ChangeableOptions
+from gpt.config.train import MOST_STEPS, ResumeOptions
 from gpt.corpus.corpus import Corpus
 from gpt.errors import ConfigError, OutOfMemory, TextError
 from gpt.storage.checkpoint_files import Baseline, Clock
@@ -87,7 +87,7 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
     assert small.seconds_left < 60
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(ChangeableOptions)}))
+@pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(ResumeOptions)}))
 def test_resume_refuses_changed_options_that_affect_the_weights(
     corpus: Corpus, tiny: Checkpoint, name: str
 ) -> None:
