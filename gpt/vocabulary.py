@@ -21,9 +21,8 @@ from gpt.words import first_few, pluralize
 
 Ids = npt.NDArray[np.integer[Any]]
 
-#: Characters with the same meaning, then their replacements where a quotation mark opens, then
-#: those elsewhere; the most similar one comes first. The rows are quotation marks, dashes and
-#: spaces.
+#: A row has characters with the same meaning, their replacements where a quotation mark opens, and
+#: their replacements elsewhere, the most similar one first.
 _SINGLE, _DOUBLE = "'’‘‚‛ʼ′´`", '"”“„‟″'
 _SPACES = "".join(map(chr, (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _FOLDS = (
@@ -34,7 +33,7 @@ _FOLDS = (
     ("—―", "—–-", "—–-"),
     (_SPACES, " ", " "),
 )
-_OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # after them, a quotation mark opens, or may open
+_OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # after these, a quotation mark opens or may open
 _JAMO = range(0x1100, 0x1200)  # the parts of Korean syllables
 
 
@@ -91,33 +90,42 @@ class Vocabulary:
         return np.dtype(np.min_scalar_type(len(self) - 1))
 
     def encode(self, text: str, unknown: Unknown = "error") -> Ids:
-        """Returns (characters,) ids of the text after `read`. Raises TextError, which names the
+        """Returns (characters,) ids of the text after `adapt`. Raises TextError, which names the
         first unknown character, its code point and its position.
         """
-        return self._ids_of(self.read(text, unknown))
+        return self._ids_of(self.adapt(text, unknown))
 
-    def read(self, text: str, unknown: Unknown = "fold") -> Reading:
-        """Changes a text so that the model can read it. With "fold" or "error", unknown characters
-        may remain. Raises ValueError for another `unknown`.
+    def adapt(self, text: str, unknown: Unknown = "fold") -> AdaptedText:
+        """Changes a text so that the model can read it. unknown: "fold" replaces unknown characters
+        by known ones with the same meaning; "skip" also removes the others; "error" keeps the text.
+        Raises ValueError for another `unknown`.
         """
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
         if unknown == "error":
-            return Reading(text)
+            return AdaptedText(text)
         if self.unknown("\r"):
             text = unix_lines(text)
-        if self.known(text).all():
-            return Reading(text)
-        reading = fold(text, self)
-        return reading if unknown == "fold" else reading.without_unknown(self)
+        if self.knows(text).all():
+            return AdaptedText(text)
+        adapted = fold(text, self)
+        if unknown == "fold":
+            return adapted
+        is_known = self.knows(adapted.text)
+        return replace(
+            adapted,
+            text="".join(compress(adapted.text, is_known)),
+            left_out="".join(compress(adapted.text, ~is_known)),
+            places=None if adapted.places is None else adapted.places[is_known],
+        )
 
-    def _ids_of(self, reading: Reading) -> Ids:
+    def _ids_of(self, adapted: AdaptedText) -> Ids:
         """Returns (characters,) ids. Raises TextError, which may suggest a letter's other case."""
-        ids = self._ids_or_none(reading.text)
+        ids = self._ids_or_none(adapted.text)
         if (ids < 0).any():
             at = int(np.argmin(ids >= 0))
-            place = at if reading.places is None else int(reading.places[at])
-            wrong = reading.text[at]
+            place = at if adapted.places is None else int(adapted.places[at])
+            wrong = adapted.text[at]
             quoted = repr(wrong) if wrong.isprintable() else ascii(wrong)
             cased = wrong.swapcase()
             hint = "" if self.unknown(cased) else f"the model knows {cased!r}; "
@@ -132,7 +140,7 @@ class Vocabulary:
         """Returns (characters,) ids, -1 for unknown characters."""
         return np.take(self._id_of_point, code_points(text), mode="clip")
 
-    def known(self, text: str) -> npt.NDArray[np.bool_]:
+    def knows(self, text: str) -> npt.NDArray[np.bool_]:
         """Returns (characters,) whether the model knows each character."""
         return self._ids_or_none(text) >= 0
 
@@ -155,8 +163,8 @@ class Vocabulary:
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
         """Returns the ids as an (n,) array. Raises TypeError unless they are one row of whole
-        numbers, ValueError for an id that the vocabulary does not have. name: that of the ids, for
-        errors.
+        numbers, ValueError for an id that the vocabulary does not have. name: what errors call the
+        ids.
         """
         row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
@@ -174,11 +182,11 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A text as a model can read it.
+class AdaptedText:
+    """The result of Vocabulary.adapt.
 
-    folded: pairs of a typed text and the text that the model reads in its place. left_out: unknown
-    characters that were removed. places (characters,): the position of each character in the typed
+    folded: pairs of a part of the typed text and its replacement. left_out: unknown characters that
+    were removed. places (characters,): the position of each character in the typed
     text; None: the text is unchanged.
     """
 
@@ -186,16 +194,6 @@ class Reading:
     folded: tuple[tuple[str, str], ...] = ()
     left_out: str = ""
     places: npt.NDArray[np.integer[Any]] | None = None
-
-    def without_unknown(self, vocabulary: Vocabulary) -> Reading:
-        """Removes the characters that are not in the vocabulary."""
-        is_known = vocabulary.known(self.text)
-        return replace(
-            self,
-            text="".join(compress(self.text, is_known)),
-            left_out="".join(compress(self.text, ~is_known)),
-            places=None if self.places is None else self.places[is_known],
-        )
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Yields notes for the user. name: the name of the text, if there are several."""
@@ -218,7 +216,7 @@ class Reading:
             )
 
 
-def fold(text: str, vocabulary: Vocabulary) -> Reading:
+def fold(text: str, vocabulary: Vocabulary) -> AdaptedText:
     """Replaces unknown characters of a text by known ones with the same meaning: quotation marks,
     dashes, spaces, and letters in composed or decomposed form (NFC, NFD). A letter that the
     vocabulary has in neither form is composed, so it counts as one unknown character.
@@ -227,7 +225,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
     places: list[npt.NDArray[np.intp]] = []
     folded: dict[tuple[str, str], None] = {}
     folds, end = vocabulary.folds, 0
-    for at in np.flatnonzero(~vocabulary.known(text)).tolist():
+    for at in np.flatnonzero(~vocabulary.knows(text)).tolist():
         if at < end:
             continue
         first, last = at, at + 1
@@ -246,7 +244,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
         end = last
     parts.append(text[end:])
     places.append(np.arange(end, len(text)))
-    return Reading("".join(parts), (*folded,), places=np.concatenate(places))
+    return AdaptedText("".join(parts), (*folded,), places=np.concatenate(places))
 
 
 def _joins(text: str, at: int) -> bool:
@@ -269,14 +267,14 @@ def log_note(line: str) -> None:
     logging.getLogger("gpt").warning("%s", line)
 
 
-def known_text(vocabulary: Vocabulary, reading: Reading, name: str = "") -> Reading:
-    """Returns the reading and logs its notes. Raises TextError unless the model knows all of its
-    characters. name: see Reading.notes.
+def check_adapted_text(vocabulary: Vocabulary, adapted: AdaptedText, name: str = "") -> AdaptedText:
+    """Logs the notes of an adapted text, and returns the text. Raises TextError if it still has
+    unknown characters. name: see AdaptedText.notes.
     """
     try:
-        vocabulary._ids_of(reading)
+        vocabulary._ids_of(adapted)
     except TextError as error:
         raise TextError(f"{name}: {error}" if name else str(error)) from error
-    for line in reading.notes(name):
+    for line in adapted.notes(name):
         log_note(line)
-    return reading
+    return adapted

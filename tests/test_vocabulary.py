@@ -63,7 +63,7 @@ def test_error_names_an_unknown_character_and_its_position(character: str, name:
 def test_first_unknown_character_is_reported_or_skipped(known: str, text: str) -> None:
     vocabulary = Vocabulary.from_text(known)
     foreign = [position for position, character in enumerate(text) if character not in known]
-    folded = vocabulary.read(text, "fold").text
+    folded = vocabulary.adapt(text, "fold").text
     kept = "".join(character for character in folded if character in known)
     assert vocabulary.unknown(text) == "".join(sorted(set(text) - set(known)))
     assert vocabulary.decode(vocabulary.encode(text, unknown="skip")) == kept
@@ -109,7 +109,7 @@ PLAIN = Vocabulary.from_text(
 def test_characters_that_mean_the_same_become_known_ones(
     vocabulary: Vocabulary, typed: str, read: str
 ) -> None:
-    found = vocabulary.read(typed, "fold")
+    found = vocabulary.adapt(typed, "fold")
     expected = "".join(each for each in read if each in vocabulary.characters)
     assert "".join(each for each in found.text if each in vocabulary.characters) == expected
     assert vocabulary.decode(vocabulary.encode(typed, "skip")) == expected
@@ -127,9 +127,9 @@ def test_characters_that_mean_the_same_become_known_ones(
 )
 def test_folding_keeps_known_characters_and_says_where_each_stood(known: str, text: str) -> None:
     vocabulary = Vocabulary.from_text(known)
-    assert vocabulary.read(text, "error").text == text
-    found, kept = vocabulary.read(text, "fold"), vocabulary.read(text, "skip")
-    if vocabulary.known(text).all():
+    assert vocabulary.adapt(text, "error").text == text
+    found, kept = vocabulary.adapt(text, "fold"), vocabulary.adapt(text, "skip")
+    if vocabulary.knows(text).all():
         assert found == kept
         assert (found.text, found.folded, found.places) == (text, (), None)
         return
@@ -140,7 +140,7 @@ def test_folding_keeps_known_characters_and_says_where_each_stood(known: str, te
         assert places == sorted(places)
         for character, place in zip(each.text, places, strict=True):
             same = character == text[place]
-            assert same or not vocabulary.known(text[place : place + 2]).all()
+            assert same or not vocabulary.knows(text[place : place + 2]).all()
     assert not vocabulary.unknown(kept.text)
     assert kept.left_out == "".join(it for it in found.text if it not in vocabulary.characters)
 
@@ -163,7 +163,7 @@ def test_a_capital_that_the_model_never_saw_is_offered_in_lower_case() -> None:
 
 
 def test_carriage_returns_that_the_model_does_not_know_are_line_ends() -> None:
-    assert Vocabulary("a\n").read("a\r\na\r").text == "a\na\n"
-    assert Vocabulary("a\r\n").read("a\r\na").text == "a\r\na"
+    assert Vocabulary("a\n").adapt("a\r\na\r").text == "a\na\n"
+    assert Vocabulary("a\r\n").adapt("a\r\na").text == "a\r\na"
     with pytest.raises(TextError, match=r"U\+000D"):
         Vocabulary("a\n").encode("a\r\n")

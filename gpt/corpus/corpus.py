@@ -1,10 +1,10 @@
 """Finds the corpus of a command or a run, encodes it once, splits it, and draws the windows of a
 step.
 
-Encoding reads a text twice. The first pass counts its characters; the second pass writes their ids,
-if the text is still the same. Memory-mapped ids need no more memory for a longer text. The folder
-`data` stores them as NAME.ids, with NAME.json, which has their checksum. NAME is a hash of all that
-determines the ids, so an edited file is another corpus, and a run keeps its own.
+Encoding reads a text twice. The first pass counts its characters. The second pass writes their ids,
+if the text is still the same. The ids are memory-mapped, so a longer text needs no more memory. The
+folder `data` stores the ids in NAME.ids and their checksum in NAME.json. NAME is a hash of all that
+determines the ids, so an edited text gets new files, and earlier runs still find the old ones.
 
 The windows of a step are a pure function of seed and step, so no order has to be saved.
 """
@@ -45,20 +45,20 @@ from gpt.storage.checkpoint_files import CorpusId, Manifest, open_json, seal_jso
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
-BATCH, DROPOUT, EPOCH = 0, 1, 2  # purposes of random streams
-MOST_OPENED = 30  # texts whose kinds notes name
-LONGEST_BLOCK = 2**16  # characters; so many that few windows cross a border
+BATCH, DROPOUT, EPOCH = 0, 1, 2  # purposes of random numbers, see `philox`
+MOST_OPENED = 30  # most texts whose kinds are recognised for notes
+LONGEST_BLOCK = 2**16  # characters; few windows cross the borders of blocks of this length
 FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, even if they are short
-MOST_BLOCKS = 10**5
+MOST_BLOCKS = 10**5  # of a single text, in both splits together
 FEW = 2**23  # bytes; the pages of a smaller file stay in memory
-SHORTEST_IN_CONTEXTS = 4  # in a shorter block, borders would cut most windows
+FEWEST_CONTEXTS = 4  # in a validation block; most windows would cross borders of shorter blocks
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded text. ids (characters,): memory-mapped, the training split first. It ends at
-    `identity.boundary` or, if that is None, at the share that `val_fraction` leaves. notes: for the
-    user. block: characters of a validation block; 0 if whole texts or the end of a text validate.
+    """An encoded text. ids (characters,): memory-mapped, the training split first, which ends at
+    `identity.boundary`; if that is None, `val_fraction` decides where. notes: for the user. block:
+    characters of a validation block; 0 if the end of a text or whole texts are for validation.
     """
 
     ids: Ids
@@ -77,10 +77,10 @@ class Corpus:
     def longest_context(self, val_fraction: float) -> int:
         """Returns the largest block_size that `split` accepts; 0 if it accepts none."""
         longest = max(0, min(map(len, self.parts(val_fraction))) - 1)
-        return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
+        return min(longest, self.block // FEWEST_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """Returns `parts`. Raises TextError if a part, or a block of split='every:N', is too short
+        """Returns `parts`. Raises TextError if a split, or a block of split='every:N', is too short
         for a context of block_size.
         """
         parts, fits = self.parts(val_fraction), self.longest_context(val_fraction)
@@ -97,25 +97,25 @@ class Corpus:
                 )
         if block_size > fits:
             raise TextError(
-                f"`split='every:N'`: blocks of {self.block} characters are too short beside a "
+                f"`split='every:N'`: blocks of {self.block} characters are too short for a "
                 f"context of {block_size}; {remedy}, or `split='last'`"
             )
         return parts
 
     def item_separator(self, train: TrainConfig) -> Ids | None:
-        """Returns the ids between two items of a list, or None. Raises TextError if it has none."""
+        """Returns the separator's ids; None without `items`. Raises TextError if it is unknown."""
         separator = train.item_separator
         if missing := self.vocabulary.unknown(separator):
             raise TextError(
-                f"`items`: the text has no separator {separator!r}, as it has no {missing[0]!r}; "
+                f"`items`: the text has no separator {separator!r}, as it lacks {missing[0]!r}; "
                 "set `separator` to what stands between its items"
             )
         return self.vocabulary.encode(separator) if separator else None
 
 
 @dataclass(frozen=True)
-class Record:
-    """The content of NAME.json: a corpus without its ids and the names of its sources."""
+class CorpusRecord:
+    """The content of NAME.json: all about a corpus except its ids and the names of its sources."""
 
     identity: CorpusId
     characters: str
@@ -124,16 +124,16 @@ class Record:
 
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
-    """Returns the path of the ids of a text in this vocabulary."""
+    """Returns the path of a text's ids, which depend on its order and on the vocabulary."""
     facts = repr((replace(identity, sources=()), vocabulary.characters))
     return data / f"{identity.digest[:16]}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}.ids"
 
 
-def read_encoding(path: Path) -> Corpus | None:
-    """Opens the corpus at a path; None if its ids or its record are missing or damaged."""
+def open_encoded_corpus(path: Path) -> Corpus | None:
+    """Opens the corpus whose ids are at a path; None if its files are missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError):
-        record = open_json(files.read(source), Record, source)
+        record = open_json(files.read(source), CorpusRecord, source)
         vocabulary = Vocabulary(record.characters)
         ids = np.memmap(path, dtype=vocabulary.dtype, mode="r")
         if len(ids) == record.identity.characters and _checksum(ids) == record.checksum:
@@ -141,15 +141,15 @@ def read_encoding(path: Path) -> Corpus | None:
     return None
 
 
-def find_encodings(data: Path, digest: str) -> Iterator[Corpus]:
+def find_encoded_corpora(data: Path, digest: str) -> Iterator[Corpus]:
     """Yields every encoded corpus in `data` of the text with this digest."""
     for path in sorted(data.glob(f"{digest[:16]}-*.ids")) if digest else ():
-        if corpus := read_encoding(path):
+        if corpus := open_encoded_corpus(path):
             yield corpus
 
 
 def release_pages(ids: Ids) -> None:
-    """Frees the pages of a memory-mapped file, unless they are few. Reading maps them again."""
+    """Frees the memory of a memory-mapped file, unless it is small. A later read loads it again."""
     mapped = getattr(ids, "_mmap", None)
     if mapped is not None and len(mapped) >= FEW and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
@@ -169,8 +169,8 @@ class SplitOrder:
     """The order in which the characters of a text are stored.
 
     boundary: the number of training characters; None: `val_fraction` decides it. block: see Corpus.
-    borders: start and end in the text of each piece that is moved to the end, in one row. order: a
-    hash of the order, "" if nothing is moved.
+    borders: the start and the end of every piece of the text that is moved to the end, in one row.
+    order: a hash of the order, "" if nothing is moved.
     """
 
     boundary: int | None = None
@@ -180,11 +180,12 @@ class SplitOrder:
 
 
 def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder:
-    """Divides texts into training and validation. starts: where each text begins, then the end.
+    """Divides texts into a training split and a validation split. starts: the position of the first
+    character of every text, then the number of characters.
 
     The texts after the first `training` ones are for validation. If there are none, every N-th text
-    is for validation (N = every); of a single text, every N-th block. every=0: no text is for
-    validation. Empty texts do not count. Raises TextError.
+    is for validation (N = every); of a single text, every N-th block. With every=0, `val_fraction`
+    divides the joined texts. Empty texts do not count. Raises TextError for fewer than N texts.
     """
     characters = starts[-1]
     if training < len(starts) - 1:
@@ -200,8 +201,8 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
     if texts < every:
         what = "blocks" if block else "texts"
         raise TextError(
-            f"`split='every:{every}'`: there are {texts:,} {what}, so none would validate; use "
-            f"every:{texts} or less, or `split='last'`"
+            f"`split='every:{every}'`: there are {texts:,} {what}, so none is for validation; "
+            f"use every:{texts} or less, or `split='last'`"
         )
     val = [*pairwise(starts)][every - 1 :: every]
     train = [  # a piece is all training texts between two validation texts
@@ -215,12 +216,12 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
 def build_vocabulary(
     counts: npt.NDArray[np.int64], parent: Vocabulary | None = None
 ) -> tuple[Vocabulary, Ids]:
-    """Returns a vocabulary of the parent's characters and the text's other ones, sorted; and (code
-    points,) the id of each code point.
+    """Returns a vocabulary, and (code points,) the id of every code point. The vocabulary has the
+    characters of `parent`, then the text's other characters, sorted.
 
     counts (2, code points): occurrences in the training text, and in the validation text. parent:
-    the vocabulary of a model whose weights a run starts with, so its ids stay. Raises TextError if
-    a new character is only in the validation text.
+    the vocabulary of the model whose weights a run starts with. Raises TextError if a new character
+    is only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
@@ -230,8 +231,8 @@ def build_vocabulary(
     for character in vocabulary.characters[len(parent) if parent else 0 :]:
         if not counts[0, ord(character)]:
             raise TextError(
-                f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
-                "so training cannot teach it; leave it out there"
+                f"{character!r} (U+{ord(character):04X}) is only in the validation text, so "
+                "the model cannot learn it; remove it from that text"
             )
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = [vocabulary.id_of(character) for character in characters]
@@ -247,11 +248,11 @@ def write_ids(
     digest: str,
     progress: Progress = no_progress,
 ) -> None:
-    """Writes the ids of a text, the training split first. digest: of the text that was measured. If
-    the text has another digest now, or an error occurs, no file remains. Raises OSError, TextError.
+    """Writes the ids of a text, the training split first. digest: that of the first pass. If the
+    text has changed since, or if an error occurs, no file remains. Raises OSError, TextError.
     """
     hashed, at, borders = blake3(), 0, order.borders
-    ends = [0, (order.boundary or 0) * table.itemsize]  # bytes: training split, moved pieces
+    ends = [0, (order.boundary or 0) * table.itemsize]  # the next bytes of both splits
     with files.replace_in_pieces(path) as write:
         for _, data, points in text.chunks(progress):
             hashed.update(data)
@@ -283,9 +284,9 @@ def encode_corpus(
 ) -> Corpus:
     """Encodes a text into the folder `data`, unless the folder has the ids already.
 
-    validation: the number of sources, the last ones, that validate. every: see choose_split.
-    parent: see build_vocabulary. progress: gets the share that is done. Raises TextError,
-    StorageError.
+    validation: how many of the last sources form the validation split (0: none). every: see
+    choose_split. parent: see build_vocabulary. progress: called with the share that is done. Raises
+    TextError, StorageError.
     """
     training = len(text.sources) - validation
     names = [source.name for source in text.sources[:training]]
@@ -297,7 +298,7 @@ def encode_corpus(
     order = choose_split(measures.starts, training, every)
     identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
     path = ids_path(data, identity, vocabulary)
-    corpus = read_encoding(path)
+    corpus = open_encoded_corpus(path)
     if corpus is None:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
@@ -310,7 +311,7 @@ def encode_corpus(
                 progress=lambda done: progress(0.5 + done / 2),
             )
             ids = np.memmap(path, vocabulary.dtype, mode="r")
-            record = Record(identity, vocabulary.characters, order.block, _checksum(ids))
+            record = CorpusRecord(identity, vocabulary.characters, order.block, _checksum(ids))
             files.replace(path.with_suffix(".json"), seal_json(record))
         corpus = Corpus(ids, vocabulary, identity, block=order.block)
     progress(1.0)
@@ -327,8 +328,8 @@ def encode_corpus(
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
-    """Opens the encoded text of an earlier run; None if `data` no longer has all of it."""
-    corpus = read_encoding(ids_path(data, identity, vocabulary))
+    """Opens a run's encoded text. Returns None if its files in `data` are missing or damaged."""
+    corpus = open_encoded_corpus(ids_path(data, identity, vocabulary))
     return corpus and replace(corpus, identity=identity)
 
 
@@ -386,19 +387,20 @@ def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> I
     separator = find_separator(corpus.vocabulary.decode(corpus.ids[:SHOWN]))
     if separator and are_plain and not config.items:
         how = "`items`" if separator == "\n" else f"`items` with `separator={separator!r}`"
-        yield f"a list of items: {how} begins windows and samples at items"
+        yield f"the text is a list: with {how}, windows and samples begin at items"
 
 
 def find_corpus(
     texts: Texts, data: Path, manifest: Manifest, run: str = "", progress: Progress = no_progress
 ) -> Corpus:
-    """Opens the text that a run was trained on in `data`, or reads its files again. texts: where
-    the files are now, if they were moved. run: the run's name, for errors.
+    """Opens a run's encoded text in `data`, or encodes the text's files again. texts: where the
+    files are now, if they were moved. run: the run's name, for errors. Raises TextError.
     """
     identity, vocabulary = manifest.corpus, manifest.vocabulary
     moved = (
         f"run {run} was trained on {', '.join(identity.sources)} ({identity.characters:,} "
-        "characters); gptx train PATH --resume, or `data`, a folder with its encoded copy"
+        "characters); if the text is elsewhere: gptx train PATH --resume, or set `data` to a "
+        "folder with its encoded copy"
     )
     if not texts.names:
         corpus = reopen_corpus(identity, data, vocabulary)
@@ -414,8 +416,9 @@ def find_corpus(
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that run {run} "
-            f"was trained on ({identity.characters:,} characters); restore it, choose another "
-            "`run`, or train a new run on it from this one's weights: `init_from`"
+            f"was trained on ({identity.characters:,} characters); restore that text, choose "
+            "another `run`, or train a new run on the present text from this run's weights: "
+            "`init_from`"
         )
     return corpus
 
@@ -452,14 +455,14 @@ def batch_starts(
     ids: Ids, train: TrainConfig, step: int, block_size: int, separator: Ids | None = None
 ) -> npt.NDArray[np.int64]:
     """Returns (B,) the starts of a batch's windows in a text. separator (n,): the ids between two
-    items, if windows begin with it.
+    items, if windows begin at items.
 
     This is a pure function of seed and step. Philox is a counter-based generator (Salmon et al.
     2011), so the batch of any step can be computed without the batches before it.
 
     window_order="random": every start is equally likely. "epochs": an epoch reads every window of
-    block_size once, in a new random order. The start of its first window is random, too, so the
-    borders between windows move.
+    block_size once, in a new random order. The start of the epoch's first window is random, too, so
+    the windows of two epochs begin at different characters.
     """
     length, batch_size = len(ids), train.batch_size
     if train.window_order == "random":
@@ -487,9 +490,9 @@ def _epoch(
 def _begin_at_items(
     starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
 ) -> npt.NDArray[np.int64]:
-    """Moves each of (B,) starts of windows to the next separator, unless this lies farther away
-    than a window's length: the text of long items is read, too. The separator stands in the window,
-    so the model learns how items begin.
+    """Moves every start of (B,) windows to the first separator in its window. A window without a
+    separator stays, so the text of long items is read, too. A moved window begins with the
+    separator, so the model learns how items begin.
     """
     near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
     width = block_size - len(separator) + 1

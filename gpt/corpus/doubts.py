@@ -1,7 +1,7 @@
-"""Finds reasons to doubt a loss: a text stands in a training text, or the validation text is of
-another kind than the rest of the corpus.
+"""Finds reasons to doubt a loss: the text that is evaluated also stands in a training text, or the
+validation text is unlike the rest of the corpus.
 
-Comparing ids takes a time that depends only on the length of the training text.
+The time for comparing ids depends only on the length of the training text.
 """
 
 from __future__ import annotations
@@ -13,50 +13,49 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus.corpus import Corpus, find_encodings, release_pages, reopen_corpus
+from gpt.corpus.corpus import Corpus, find_encoded_corpora, release_pages, reopen_corpus
 from gpt.corpus.formats import find_separator
 from gpt.storage.checkpoint_files import Doubts, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 
-#: If a larger share of the validation text stands in the training text, the user is told. Manuals
-#: and programs repeat .06 to .08 of themselves, prose nothing (benchmarks/LOG.md).
+#: If a larger share of the validation text stands in the training text, the user is told. In
+#: manuals and programs, the share is .06 to .08; in prose, 0 (benchmarks/LOG.md).
 MOST_COPIED = 0.1
-#: If the loss on the last tenth lies more nats above that on any other tenth, the user is told.
-#: This difference is below .1 in prose and lists, .26 or more with a licence or another author
-#: (benchmarks/LOG.md).
+#: If the loss on the last tenth exceeds the highest loss on another tenth by more nats, the user is
+#: told. This difference is below .1 in prose and lists. It is .26 or more if the text ends in a
+#: licence or in a text by another author (benchmarks/LOG.md).
 MOST_UNLIKE = 0.2
-MOST_SEARCHED = 2**22  # ids of the training text; of a longer text, only some blocks are read
-MOST_LINES = 2**20  # characters of a list; the lines in them are compared
-PLACES = 32  # pieces that are taken from a longer text
-TENTHS, ORDER = 10, 4
-SCORED = 2 * 10**5  # characters to score, in IN_TENTH pieces of every tenth
+MOST_SEARCHED = 2**22  # ids of the training text; in a longer text, only some blocks are searched
+MOST_LINES = 2**20  # most characters of a list whose lines are compared
+PLACES = 32  # pieces of a sample
+TENTHS, ORDER = 10, 4  # parts of a text; characters of an n-gram
+SCORED = 2 * 10**5  # most characters that are scored, in IN_TENTH pieces of every tenth
 IN_TENTH = 4
 FEWEST_SCORED = 2 * 10**4  # characters; the tenths of a shorter text differ by chance
 BACK_OFF = 5.0  # weight of a shorter history, in characters
 
-SHORTEST = 100  # characters of a copied passage; 2 * BLOCK - 1 are sure to have a whole block
-BLOCK = 48  # characters; a multiple of 8, so the bytes of a block are whole words
-PIECES, LONGEST = 16, 4096  # of a longer text, so many pieces of this length are searched for
+SHORTEST = 100  # fewest characters of a copied passage; 2 * BLOCK - 1 contain a whole block
+BLOCK = 48  # characters; a multiple of 8, so a block is a whole number of 64-bit words
+PIECES, LONGEST = 16, 4096  # of a longer text, PIECES pieces of LONGEST ids are searched for
 AT_ONCE = 2**18 // BLOCK * BLOCK  # ids that are hashed at a time
 TABLE_BITS = 22
-#: Limits for a text that repeats itself: blocks with a likely match, comparisons in all (and ids of
-#: the validation text to search for), and comparisons at one start.
+#: Limits for a text that repeats itself: MOST blocks with a likely match, MOST_COMPARED comparisons
+#: in all, and AT_START comparisons at one start. MOST_COMPARED is also the largest number of ids of
+#: the validation text that are searched for.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
-
-Hashes = npt.NDArray[np.uint64]
 
 
 def share_learned(text: str, run: str, manifest: Manifest, data: Path) -> float:
-    """Returns the share of a text that the weights of the run named `run` have learned: 1 if it is
-    a training text of the run or of a parent; otherwise the largest share of its characters that
-    stands in one of these texts, if the folder `data` has them.
+    """Returns the share of a text that the weights of the run named `run` have learned. It is 1 if
+    the text is a training text of the run or of a parent. Otherwise it is the largest share of the
+    text's characters that stands in one of these training texts, if their ids are in `data`.
     """
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
     if digest in {learned.digest for learned in manifest.trained_texts(run)}:
         return 1.0
     learned = list[tuple[Vocabulary, Ids]]()
     for parent in manifest.parent.texts if manifest.parent else ():
-        for corpus in find_encodings(data, parent.digest):
+        for corpus in find_encoded_corpora(data, parent.digest):
             learned.append((corpus.vocabulary, corpus.parts(parent.val_fraction)[0]))
     if trained := reopen_corpus(manifest.corpus, data, manifest.vocabulary):
         learned.append((trained.vocabulary, trained.parts(manifest.train.val_fraction)[0]))
@@ -69,7 +68,8 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     have SHORTEST characters or more. every=N: reads only every N-th block of the other text.
 
     This compares hashes of the other text's blocks with hashes at every position of `text` (Karp &
-    Rabin 1987), then the passages. It may miss passages if a text repeats itself very often.
+    Rabin 1987), then the passages around equal hashes. It may miss passages if a text repeats
+    itself very often.
     """
     text = _sample(text, PIECES * LONGEST, PIECES)
     if min(len(text), len(other)) < SHORTEST:
@@ -108,7 +108,7 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     return covered / len(text)
 
 
-def _hashes(blocks: Ids) -> Hashes:
+def _hashes(blocks: Ids) -> npt.NDArray[np.uint64]:
     """Hashes (N, BLOCK) ids -> (N,) hashes."""
     words = np.ascontiguousarray(blocks).view(np.uint64)
     hashes = np.zeros(len(words), np.uint64)
@@ -128,8 +128,8 @@ def _common(first: Ids, second: Ids) -> int:
 def find_doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     """Finds the reasons to doubt losses on the validation split of a corpus."""
     before, val = corpus.parts(train.val_fraction)
-    share = copied_of_validation(before, val, corpus.vocabulary)
-    nats = 0.0  # by which 4-gram counting is worse on the last tenth than on any other
+    share = copied_validation_share(before, val, corpus.vocabulary)
+    nats = 0.0  # loss of 4-gram counting on the last tenth, minus the highest on another tenth
     if train.split == "last" and len(corpus.ids) >= FEWEST_SCORED:
         losses = losses_of_tenths(corpus.ids, len(corpus.vocabulary))
         nats = float(losses[-1] - losses[:-1].max())
@@ -138,12 +138,11 @@ def find_doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
     )
 
 
-def copied_of_validation(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
+def copied_validation_share(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:
     """Returns the share of the validation text that stands in the training text, as passages or, in
     a list with an item on every line, as whole lines.
     """
-    start = vocabulary.decode(val[: 2**14])
-    if find_separator(start) == "\n":
+    if find_separator(vocabulary.decode(val[: 2**14])) == "\n":
         parts = (_sample(part, MOST_LINES) for part in (train, val))
         learned, lines = (vocabulary.decode(part).split("\n") for part in parts)
         distinct, lines = {*learned}, [line for line in lines if line]
@@ -161,10 +160,11 @@ def _sample(ids: Ids, most: int, pieces: int = PLACES) -> Ids:
 
 
 def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
-    """Returns (10,) losses in nats per character, one on each tenth of a text, of n-grams that are
-    counted in the other nine tenths. Of a long text, only some pieces are scored.
+    """Returns (10,) losses in nats per character, one for every tenth of a text, which is predicted
+    by n-grams of the other nine tenths. Of a long text, only some pieces are used.
 
-    A shorter history counts as if it had been seen BACK_OFF times (MacKay & Peto 1995).
+    The prediction from the next shorter history has the weight of BACK_OFF occurrences (MacKay &
+    Peto 1995).
     """
     length = min(SCORED, len(ids)) // (TENTHS * IN_TENTH)
     starts = np.linspace(0, len(ids) - length, TENTHS * IN_TENTH).astype(int)
@@ -186,7 +186,7 @@ def losses_of_tenths(ids: Ids, vocab_size: int) -> npt.NDArray[np.float64]:
 def _counted_elsewhere(
     codes: npt.NDArray[np.int64], tenth: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns (n,) the number of each distinct code, and its occurrences in other tenths."""
+    """Returns (n,) numbers, equal for equal codes, and (n,) how often a code is in other tenths."""
     distinct, numbers = np.unique(codes, return_inverse=True)
     cells = numbers * TENTHS + tenth
     in_own = np.bincount(cells, minlength=len(distinct) * TENTHS)

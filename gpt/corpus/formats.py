@@ -35,8 +35,8 @@ BOMS = {  # UTF-32 comes first, because its marks begin like those of UTF-16
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 SEVEN_BITS = ("iso2022", "hz", "utf-7")  # encodings whose bytes are all ASCII
-SAMPLE = 2**13  # bytes by which encodings are compared
-QUOTED = 40  # characters of a line that an error shows
+SAMPLE = 2**13  # most bytes around an error that are decoded to find the likeliest encodings
+QUOTED = 40  # most characters of a line that an error shows
 USUAL = (
     "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 cp437 cp850 cp852 cp855 cp857 "
     "cp862 cp866 cp737 cp775 koi8-r iso8859-2 iso8859-5 iso8859-6 iso8859-7 iso8859-15 mac-roman "
@@ -44,8 +44,8 @@ USUAL = (
 ).split()
 JAPANESE = re.compile(rb"\x1b(\$[@B]|\(J)")  # ISO-2022-JP switches to Japanese and back
 CONTROL = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
-#: Signs that no text has between letters („ ” ‡ ¢ ³): all but ASCII, apostrophes, dashes, combining
-#: marks and Asian punctuation.
+#: Signs that do not stand between letters in any text („ ” ‡ ¢ ³): all signs except ASCII,
+#: apostrophes, dashes, combining marks and Asian punctuation.
 BETWEEN_LETTERS = re.compile(
     r"(?<=[^\W\d_])([^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]|[¹²³¼½¾])+"
     r"(?=[^\W\d_])"
@@ -65,7 +65,7 @@ DOCUMENTS = {
     b"\xff\xd8\xff": ("a JPEG picture", ""),
     b"\x80\x04\x95": ("a pickle", ""),
 }
-#: Bytes in a zip archive (the name of a file or of a type) -> the same.
+#: Bytes in a zip archive (the name of a file or a type) -> the archive's kind, and a command.
 ARCHIVES = {
     b"word/": ("a Word document", PANDOC),
     b"application/vnd.oasis.opendocument.text": ("an OpenDocument text", PANDOC),
@@ -74,13 +74,13 @@ ARCHIVES = {
 }
 
 SHOWN = 2**14  # characters at the start of a text that show its kind
-FEWEST_ROWS = 3  # of a table, without its header
-ALIKE = 0.9  # share of a table's rows that have as many fields as its header, at least
+FEWEST_ROWS = 3  # fewest rows of a table, without its header
+ALIKE = 0.9  # smallest share of a table's rows that have as many fields as its header
 DELIMITERS = ",\t;|"
 LONGEST_FIELD = 2**24  # characters; the default of Python's csv is 131,072
 COLUMN = re.compile(r"[^\W\d]\w*([ ./()%-]+\w+){0,2}\)?")  # a column's name: up to three words
 MOST_COLUMNS = 12  # most columns that a message names
-#: The start of a text -> its kind, and what a model would learn of it besides words.
+#: Pattern of the start of a text -> its kind, and what a model would learn of it besides words.
 BEGINNINGS = {
     r'\{\s*"(cells|nbformat|metadata)"': ("a notebook", "cell types, outputs and \\n"),
     r'\{\s*"|\[\s*([\[{]\s*["\d]|"[^"]*"\s*,|-?\d[\d.]*\s*,)': (
@@ -91,7 +91,7 @@ BEGINNINGS = {
 }
 
 FEWEST = 50  # fewest items of a list
-LONGEST = 60  # most characters of an item, if every line is one; 1 in 20 may be longer
+LONGEST = 60  # most characters of an item, if every line is an item; 1 in 20 may be longer
 MOST_WORDS = 4  # most words of such an item; half of the items may have more
 DISTINCT = 0.02  # smallest share of distinct items; a list may repeat itself
 #: A line that separates items: only signs, or a mark such as <|endoftext|>.
@@ -99,7 +99,7 @@ SEPARATOR = re.compile(r"[%~*=+.@&$|-]{1,20}|<\|\w+\|>|(\* ?){3,}")
 
 
 class BadByteError(Exception):
-    """From a byte on, a file is no text. byte: its place. what: the end of a sentence about it."""
+    """A byte that no text has. byte: its position in the file. what: what is wrong with it."""
 
     def __init__(self, byte: int, what: str) -> None:
         super().__init__(f"byte {byte:,} {what}")
@@ -108,7 +108,7 @@ class BadByteError(Exception):
 
 def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[str, bytes]]:
     """Yields, for every chunk of bytes, the characters that it completes, and their UTF-8. CR LF
-    and CR become LF. at: the place of the first byte in its file. Raises BadByteError.
+    and CR become LF. at: the position of the first byte in its file. Raises BadByteError.
     """
     characters = codecs.getincrementaldecoder(codec)()
     lines = io.IncrementalNewlineDecoder(characters, translate=True)
@@ -158,12 +158,12 @@ def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
     try:
         return "".join(text for text, _ in decode([data[start:]], codec, start)), codec
     except BadByteError as error:
-        raise not_a_text(name, error, data) from None
+        raise not_text_error(name, error, data) from None
 
 
 def check_start(head: bytes, name: str, encoding: str) -> None:
-    """Raises TextError if a file with this start is no text. A text in another encoding than UTF-8
-    is not checked, because only its whole can be judged.
+    """Raises TextError if a file with this start is no text. With another encoding than UTF-8, it
+    refuses only documents, because the encoding of a text depends on all of its bytes.
     """
     refuse_document(head, name)
     codec, start = choose_codec([head], UTF_8)
@@ -171,7 +171,7 @@ def check_start(head: bytes, name: str, encoding: str) -> None:
         try:
             next(decode([head[start:]], codec, start))
         except BadByteError as error:
-            raise not_a_text(name, error, head) from None
+            raise not_text_error(name, error, head) from None
 
 
 def refuse_document(head: bytes, name: str) -> None:
@@ -187,8 +187,8 @@ def refuse_document(head: bytes, name: str) -> None:
             raise TextError(f"{name} is {what}, not plain text{advice}")
 
 
-def not_a_text(name: str, error: BadByteError, data: bytes) -> TextError:
-    """Makes an error with a line in the likeliest encodings. data: bytes around the error."""
+def not_text_error(name: str, error: BadByteError, data: bytes) -> TextError:
+    """Returns an error with a line in its likeliest encodings. data: the bytes around the error."""
     lines = data.splitlines(keepends=True)
     foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]
     sample = (data if b"\0" in data else b"".join(foreign))[:SAMPLE]
@@ -218,7 +218,7 @@ def _readings(sample: bytes) -> dict[str, str]:
         from charset_normalizer import from_bytes
 
         ranked = [match.encoding for match in from_bytes(sample)]
-        ranked += USUAL  # charset_normalizer may leave out the right one
+        ranked += USUAL  # charset_normalizer may leave out the right encoding
     usual = {_decoded(sample, codec): codec for codec in reversed(USUAL)}
     readings: dict[str, str] = {}
     for codec in ranked:
@@ -272,7 +272,7 @@ class Table:
 
 
 def recognise_table(head: str) -> Table | None:
-    """Recognises a table by the first characters of a text; None for another text."""
+    """Recognises a table by the first characters of a text; None if the text is no table."""
     whole = head if len(head) < SHOWN else head[: head.rfind("\n") + 1]
     lines = [line for line in whole.split("\n") if line.strip()]
     with suppress(ValueError, RecursionError):
@@ -291,7 +291,7 @@ def recognise_table(head: str) -> Table | None:
 
 
 def note_on_kind(head: str) -> str:
-    """Says what a model would learn from a text of this kind, and what helps; "" for plain text."""
+    """Says what a model would learn besides words, and how to avoid this; "" for plain text."""
     head = head[:SHOWN]
     if table := recognise_table(head):
         learned = "all columns" if table.delimiter else "names, braces, quotes and \\u2014"
@@ -347,8 +347,8 @@ def _json_items(lines: Iterable[str], _: Table, column: str, name: str) -> Itera
 
 
 def find_separator(text: str) -> str:
-    """Finds the separator of a list's items by its first lines: a line break, or a line such as
-    "%". Returns "" for another text. Ignores the last line, which may be cut.
+    """Finds what separates the items of a list: a line break, or a line such as "%". Returns "" if
+    the text is no list. text: the start of a text, whose last line is ignored, as it may be cut.
     """
     lines = text.split("\n")[:-1]
     count = len(lines)

@@ -1,5 +1,5 @@
 """Finds the texts of a corpus by their names (files, folders, a pipe, a known text, the default),
-joins them, and reads them in chunks of characters. Knows no ids.
+joins them, and reads them in chunks of characters.
 
 The digest of a text is the hexadecimal BLAKE3 hash of its characters in UTF-8 with LF (O'Connor,
 Aumasson, Neves and Wilcox-O'Hearn, 2020), so it does not depend on the encoding of the file. For a
@@ -39,7 +39,7 @@ from gpt.corpus.formats import (
     check_start,
     choose_codec,
     decode,
-    not_a_text,
+    not_text_error,
     read_column,
     recognise_table,
     refuse_document,
@@ -56,8 +56,8 @@ MOST_NAMED = 3  # most files that a note names
 
 #: The known text "repeats" repeats words of random letters. To predict them, a model must find the
 #: letter that followed the same letter before, so within a minute it learns a previous-character
-#: head and an induction head (Olsson et al. 2022). Words of one length would not need these: a head
-#: that looks back a fixed distance would suffice. Half of the lines have no spaces, because with a
+#: head and an induction head (Olsson et al. 2022). If all words had one length, a head that looks
+#: back a fixed distance would suffice. Half of the lines have no spaces, because with a
 #: space before every word models learn to count letters from the space (benchmarks/LOG.md).
 REPEATS_SEED = 1
 LINES = 10_000
@@ -84,7 +84,7 @@ RECIPE: dict[str, Any] = {
     "warmup_steps": 20,
 }
 
-CODE_POINTS = 0x110000  # of Unicode
+CODE_POINTS = 0x110000  # the number of code points in Unicode
 CHUNK = 2**18  # bytes to read at a time; arrays of this length fit in a processor's cache
 
 #: A piece of a text: the number of its source, its UTF-8, and its (characters,) code points.
@@ -93,7 +93,7 @@ Progress = Callable[[float], object]  # called with the share that is done
 
 
 def make_repeats() -> bytes:
-    """Makes the text "repeats" from raw draws of Philox, which are the same in every numpy."""
+    """Makes the text "repeats" from raw draws of Philox, equal in every version of numpy."""
     alphabet = string.ascii_lowercase
     draws = np.random.Philox(key=REPEATS_SEED).random_raw(LINES * (max(LENGTHS) + 2))
     draws = draws.reshape(LINES, -1)
@@ -219,7 +219,7 @@ def open_source(source: Source) -> Iterator[BinaryIO]:
 
 
 def _folder(folder: Path) -> list[Source]:
-    """Finds the texts in a folder and its folders, except hidden ones. Raises TextError."""
+    """Finds the texts in a folder and its subfolders, except hidden ones. Raises TextError."""
 
     def stop(error: OSError) -> None:
         raise _unreadable(str(error.filename), error.strerror or str(error))
@@ -229,7 +229,7 @@ def _folder(folder: Path) -> list[Source]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(root, name) for name in names if not name.startswith(".")):
             (paths if path.suffix.lower() in TEXT_SUFFIXES else others).append(path)
-    # To read a pipe or a device in a folder could take for ever.
+    # Reading a pipe or a device in a folder might never end.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     patterns = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
     tables = sorted(path for path in others if path.suffix.lower() in TABLE_SUFFIXES)
@@ -244,7 +244,7 @@ def _folder(folder: Path) -> list[Source]:
     sources = [Source(path, printable(path)) for path in paths]
     if others:
         names = sorted(printable(path.relative_to(folder)) for path in others)
-        unread = f"{pluralize(len(others), 'file')} not read, not {patterns}"
+        unread = f"{pluralize(len(others), 'file')} not read (in folders, gptx reads {patterns})"
         note = f"{printable(folder)}: {unread}: {first_few(names, MOST_NAMED, ', ')}{advice}"
         sources[0] = replace(sources[0], note=note)
     return sources
@@ -286,7 +286,7 @@ def _temporary(parts: Iterable[bytes], data: Path) -> BinaryIO:
 
 
 def find_same_files(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
-    """Yields the names of a file and of an earlier one with the same content. Raises TextError."""
+    """Yields the names of two equal files, for every repeated file. Raises TextError."""
     first_with = dict[bytes, Source]()
     for source in sources if len(sources) > 1 else ():
         with open_source(source) as file:
@@ -342,7 +342,8 @@ def no_progress(_: float) -> None:
 @dataclass(frozen=True)
 class JoinedText:
     """The texts of several sources as one text. separator: stands between two texts, unless the
-    first ends with it. encoding: of texts that are not UTF-8 and have no byte order mark.
+    first one already ends with it. encoding: that of texts that are not UTF-8 and have no byte
+    order mark.
     """
 
     sources: Sequence[Source]
@@ -351,7 +352,7 @@ class JoinedText:
 
     @cached_property
     def forms(self) -> list[tuple[str, int, int]]:
-        """For every source: its codec, the length of its byte order mark, and its bytes in all."""
+        """For every source: its codec, the length of its byte order mark, and its size in bytes."""
         forms = []
         for source in self.sources:
             with open_source(source) as file:
@@ -388,7 +389,7 @@ class JoinedText:
                         progress(min(1.0, (done + file.tell()) / total))
                 except BadByteError as error:
                     file.seek(error.byte // CHUNK * CHUNK)
-                    raise not_a_text(source.name, error, file.read(2 * CHUNK)) from None
+                    raise not_text_error(source.name, error, file.read(2 * CHUNK)) from None
             done += size
 
 
@@ -424,7 +425,7 @@ def measure_text(
 
 
 def column_source(source: Source, column: str, config: TrainConfig, data: Path) -> Source:
-    """Writes the items of one column of a table into a file. Raises TextError, StorageError."""
+    """Returns a source with the items of a column of a table. Raises TextError, StorageError."""
     text = JoinedText([source], encoding=config.encoding)
     items = read_column(_lines(text), recognise_table(text.head), column, source.name)
     separator, contain_it = config.text_separator, False

@@ -31,7 +31,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.probe import prove_tensors
 from gpt.reading.sampler import Samples
 from gpt.storage.checkpoint_files import EXCERPT_LENGTH, CorpusId, Manifest
-from gpt.storage.files import check_regular
+from gpt.storage.files import check_regular_file
 from gpt.storage.run import MODEL, Checkpoint, new_run
 from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary
@@ -126,7 +126,7 @@ def read_checkpoint(path: Path) -> dict[Any, Any]:
     messages, because they advise the unsafe weights_only=False. Raises ForeignModelError.
     """
     with _refusals(path):
-        check_regular(path)
+        check_regular_file(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():

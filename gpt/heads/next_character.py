@@ -372,7 +372,7 @@ def _characters_of(vocabulary: Vocabulary, config: ExplanationOptions, likeliest
     tokens = [likeliest] if config.char is None else []
     for name, character in (("char", config.char), ("against", config.against)):
         if character is not None:
-            token = vocabulary.id_of(vocabulary.read(character, "fold").text)
+            token = vocabulary.id_of(vocabulary.adapt(character, "fold").text)
             require(token >= 0 or len(character) == 1, name, f"{character!r} is not one character")
             if token < 0:
                 raise TextError(f"`{name}`: the model does not know {character!r}")

@@ -16,7 +16,7 @@ from gpt.corpus.doubts import share_learned
 from gpt.reading.score import Evaluation, character_surprisals, score
 from gpt.storage.checkpoint_files import Manifest
 from gpt.storage.overview import compare_with_counting, counting_record
-from gpt.vocabulary import Ids, known_text, log_note
+from gpt.vocabulary import Ids, check_adapted_text, log_note
 
 if TYPE_CHECKING:
     from gpt.interface.trained import EvalCall, TrainedGPT
@@ -27,8 +27,8 @@ MOST_SCORED = 1_000_000  # characters of the validation split that are scored
 
 def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
     """Scores a text. Logs a warning if the model was trained on some of it. Raises TextError."""
-    reading = model.vocabulary.read(text, call.unknown)
-    reading = known_text(model.vocabulary, reading, call.name)
+    adapted = model.vocabulary.adapt(text, call.unknown)
+    adapted = check_adapted_text(model.vocabulary, adapted, call.name)
     manifest, share = model.manifest_or_none, 0.0
     if manifest is not None:
         share = share_learned(text, model.name, manifest, Path(call.data))
@@ -42,15 +42,15 @@ def evaluate_text(model: TrainedGPT, text: str, call: EvalCall) -> Evaluation:
         "scored": call.name,
         "split": None,
         "left_out": {
-            "characters": len(reading.left_out),
-            "which": "".join(sorted({*reading.left_out})),
+            "characters": len(adapted.left_out),
+            "which": "".join(sorted({*adapted.left_out})),
         },
-        "folded": [list(pair) for pair in reading.folded],
+        "folded": [list(pair) for pair in adapted.folded],
         "trained_on": share >= 0.5,
         "learned": share,
     }
-    ids = model.vocabulary.encode(reading.text)
-    return _evaluate(model, ids, facts, call.chars, places=reading.places)
+    ids = model.vocabulary.encode(adapted.text)
+    return _evaluate(model, ids, facts, call.chars, places=adapted.places)
 
 
 def evaluate_split(model: TrainedGPT, call: EvalCall) -> Evaluation:

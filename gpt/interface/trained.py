@@ -32,7 +32,7 @@ from gpt.show.result import Check
 from gpt.storage import files
 from gpt.storage.checkpoint_files import Manifest, StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run, all_runs, find_run
-from gpt.vocabulary import Ids, Reading, known_text, log_note
+from gpt.vocabulary import AdaptedText, Ids, check_adapted_text, log_note
 from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
@@ -346,10 +346,10 @@ class TrainedGPT:
         """The text in characters that the model knows: `unknown` says what happens to others.
         truncate: keeps only the last block_size characters. Raises TextError.
         """
-        reading = self.vocabulary.read(text, unknown)
+        adapted = self.vocabulary.adapt(text, unknown)
         if truncate:
-            reading = Reading(reading.text[-self.config.block_size :], reading.folded)
-        return known_text(self.vocabulary, reading).text
+            adapted = AdaptedText(adapted.text[-self.config.block_size :], adapted.folded)
+        return check_adapted_text(self.vocabulary, adapted).text
 
     def text_or_example(self, text: str | None, name: str = "text") -> str:
         """The text or, without one, the example in the model file, which a note quotes."""

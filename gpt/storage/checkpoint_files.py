@@ -1,5 +1,5 @@
-"""The files of a checkpoint: the manifest, which has everything about it except tensors, and the
-model file (safetensors). Reading a file checks it completely.
+"""The files of a checkpoint: the manifest, which has everything except tensors, and the model file
+(safetensors). Reading a file checks it completely.
 
 The names, shapes and types of a model's tensors must be those that its config needs, and all
 numbers must be finite. A sealed file contains a digest of its own bytes, so that it can be checked
@@ -39,7 +39,7 @@ BLANK = "0" * 64  # what a file has in place of its digest while the digest is c
 _DIGEST = re.compile(rb"digest\W+([0-9a-f]{64})")
 Kind = TypeVar("Kind")
 EXCERPT_LENGTH = 1000  # characters of the validation split that a model file contains
-ENTRY = "gptx"  # the name of the file's metadata entry that has gptx's JSON
+ENTRY = "gptx"  # the entry of a safetensors file's metadata that has gptx's JSON
 #: The arrays of counted n-grams (gpt/counting/tables.py), and of the gate that mixes them in.
 COUNTING = ("symbols", "counts", "children", "gate")
 
@@ -51,9 +51,9 @@ class _Schema(msgspec.Struct):
     schema: int
 
 
-def to_json(values: Any, indent: int | None = None) -> str:
-    """JSON with BLANK, the schema, and the values of a dataclass or dict. Raises ValueError for NaN
-    and infinity.
+def json_to_seal(values: Any, indent: int | None = None) -> str:
+    """Returns JSON for `seal`: BLANK, the schema, and the values of a dataclass or dict. Raises
+    ValueError for NaN and infinity.
     """
     sealed = {"digest": BLANK, "schema": SCHEMA, **msgspec.to_builtins(values)}
     return json.dumps(sealed, ensure_ascii=False, indent=indent, allow_nan=False)
@@ -84,7 +84,7 @@ def check_seal(data: bytes, source: Path) -> str:
     return digest
 
 
-def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
+def decode_json(text: bytes, kind: type[Kind], source: Path) -> Kind:
     """Decodes the JSON of a sealed file into the class `kind`. Raises CheckpointError for another
     schema or for values of other types.
     """
@@ -98,14 +98,14 @@ def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
 
 
 def seal_json(values: Any) -> bytes:
-    """The bytes of a sealed JSON file with a dataclass."""
-    return seal(to_json(values, indent=1).encode())
+    """Returns the bytes of a sealed JSON file with the values of a dataclass."""
+    return seal(json_to_seal(values, indent=1).encode())
 
 
 def open_json(data: bytes, kind: type[Kind], source: Path) -> Kind:
     """Checks a sealed JSON file, and decodes it into the class `kind`. Raises CheckpointError."""
     check_seal(data, source)
-    return decode(data, kind, source)
+    return decode_json(data, kind, source)
 
 
 class _About(msgspec.Struct):
@@ -199,7 +199,7 @@ def pack(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
     """The bytes of a sealed safetensors file, equal for equal content. about: the JSON's values."""
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     # The library writes several metadata entries in a random order, so there is only one.
-    return seal(safetensors.numpy.save(whole, {ENTRY: to_json(about)}))
+    return seal(safetensors.numpy.save(whole, {ENTRY: json_to_seal(about)}))
 
 
 def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes, str]:
@@ -231,12 +231,11 @@ def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
 
 
 def read_model(path: Path, recorded: str | None = None) -> StoredModel:
-    """Reads and checks a model file. recorded: the digest in the manifest; None: not known.
-
-    Raises CheckpointError if the file is missing, damaged or not a model of gptx.
+    """Reads and checks a model file. recorded: the digest in the manifest; None: not known. Raises
+    CheckpointError if the file is missing, damaged or not a model of gptx.
     """
     tensors, text, digest = read_sealed(path, recorded)
-    about = decode(text, _About, path)
+    about = decode_json(text, _About, path)
     config = about.config
     if len(about.vocabulary) != config.vocab_size:
         raise CheckpointError(f"damaged: {path} (vocabulary and embedding differ in size)")
@@ -333,10 +332,10 @@ class Doubts:
             )
         if self.unlike:
             texts.append(
-                "the end of the text, which validates, is unlike the rest: its loss with counting "
-                f"is {self.unlike:.2f} nats above that of any other tenth (a licence, another "
-                "author or language?), so gptx takes the last step as the best; remove this end, "
-                "or validate on pieces of the whole text: `split='every:20'`"
+                "the end of the text is for validation, but it is unlike the rest: the loss of "
+                f"counting is {self.unlike:.2f} nats higher there than on any other tenth (a "
+                "licence, another author or language?), so gptx takes the last step as the best; "
+                "remove this end, or validate on pieces of the whole text: `split='every:20'`"
             )
         return texts
 
@@ -375,9 +374,10 @@ class Parent:
 class Clock:
     """The time budget of a training, for the steps after `start_step`.
 
-    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at that
-    step. peak: the highest learning rate, as a share of the option `learning_rate`. progress: the
-    share of the learning-rate schedule that is done; it never falls, and training ends at 1.
+    seconds: the budget, with evaluations and saves. start_elapsed: the run's `elapsed` at
+    `start_step`. peak: the highest learning rate, as a share of the option `learning_rate`.
+    progress: the share of the learning-rate schedule that is done; it never falls, and training
+    ends at 1.
     """
 
     seconds: float
@@ -392,9 +392,8 @@ class Clock:
         return self.start_elapsed + self.seconds
 
     def after_step(self, now: Manifest, reserve: float) -> Clock:
-        """The clock after a step. reserve: seconds for the last evaluation and save.
-
-        The schedule ends earlier if the run has done train.steps, the most that the text allows.
+        """The clock after a step. reserve: seconds for the last evaluation and save. Training ends
+        earlier if the run has done train.steps, the most steps that the text allows.
         """
         by_time = (now.elapsed - self.start_elapsed) / max(self.seconds - reserve, 1e-9)
         by_text = (now.step - self.start_step) / (now.train.steps - self.start_step)
@@ -409,11 +408,11 @@ class Manifest:
     the text (`doubts`), the last evaluated step, as such a split prefers a model that has learned
     little. val_loss and best_loss are measured on the same number of evaluated_characters.
     final_loss: the loss of best_step on final_characters characters, measured at the end of a run
-    whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT alone.
-    seconds: time spent on steps. elapsed: time since training began, without interruptions. clock:
-    only in a run with a time budget; train.steps is then the most that the text allows. imported:
-    the program that trained the model; `train` then has only the number of steps, and corpus.digest
-    is "" if the training text is unknown.
+    if earlier evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of the GPT
+    alone. seconds: time spent on steps. elapsed: time since training began, without interruptions.
+    clock: only in a run with a time budget; train.steps is then the most steps that the text
+    allows. imported: the program that trained the model; `train` then has only the number of steps,
+    and corpus.digest is "" if the training text is unknown.
     """
 
     step: int
@@ -470,7 +469,7 @@ class Manifest:
     def evaluated_characters(self) -> tuple[int, int]:
         """The validation characters that an evaluation predicts, and all validation characters."""
         block_size, most = self.model.block_size, self.train.eval_chars
-        return characters_read(self.val_characters, block_size, most), self.val_characters
+        return characters_to_evaluate(self.val_characters, block_size, most), self.val_characters
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
@@ -496,11 +495,10 @@ class Manifest:
         )
 
 
-def characters_read(total: int, block: int, most: int) -> int:
-    """The number of characters, of `total`, that an evaluation predicts.
-
-    most: the option eval_chars; 0: all. The number is rounded down to whole windows of `block`
-    characters, unless it is less than one window.
+def characters_to_evaluate(total: int, block: int, most: int) -> int:
+    """The number of `total` characters that an evaluation predicts. most: the option eval_chars; 0:
+    all. The number is rounded down to whole windows of `block` characters, unless it is less than
+    one window.
     """
     if not 0 < most < total:
         return total

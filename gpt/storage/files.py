@@ -44,9 +44,8 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, position: int | None = None) -> None:
-    """Writes all bytes, in several calls if the system takes only some of them in one call.
-
-    position: where in the file to write the first byte; None: after the bytes written before.
+    """Writes all bytes, in several calls if the system takes only some at once. position: where in
+    the file to write the first byte; None: after the bytes written before.
     """
     if position is not None:
         os.lseek(descriptor, position, os.SEEK_SET)
@@ -70,7 +69,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flushes a folder's list of names to the disk; Windows does this without being told."""
+    """Flushes a folder's list of names to the disk. Windows does this by itself."""
     if os.name != "nt":
         with _opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
@@ -92,8 +91,8 @@ def _temporary(path: Path) -> Path:
 
 @contextmanager
 def replace_in_pieces(path: Path) -> Iterator[Write]:
-    """Makes or replaces a file that the block writes in pieces. Readers never see a part of it.
-    Raises OSError and any error of the block; the old file is then unchanged.
+    """Makes or replaces a file that the block writes in pieces. Readers see the old file or the
+    whole new file. Raises OSError and any error of the block; the old file is then unchanged.
     """
     temporary = _temporary(path)
     try:
@@ -136,7 +135,7 @@ def append(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
 
 
-def check_regular(path: Path) -> None:
+def check_regular_file(path: Path) -> None:
     """Raises OSError for a pipe, which would block, and for a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError("it is not a regular file")
@@ -145,7 +144,7 @@ def check_regular(path: Path) -> None:
 def read(path: Path) -> bytes:
     """The bytes of a file. Raises CheckpointError if it is missing, unreadable or not regular."""
     try:
-        check_regular(path)
+        check_regular_file(path)
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error

@@ -47,9 +47,9 @@ class Curve(Arrays):
     """A run's losses at its N evaluations, in nats per character; all arrays are (N,).
 
     steps: the steps of the evaluations. train: the mean loss of the training steps since the
-    previous evaluation. val: the validation loss. characters: the number of validation characters
-    that it was measured on. gpt: in a run with counting, the validation loss of the GPT alone, NaN
-    where the log does not have it; None if the log never has it.
+    previous evaluation. val: the validation loss. characters: the number of characters on which
+    `val` was measured. gpt: in a run with counting, the validation loss of the GPT alone, NaN where
+    the log does not have it; None if the log never has it.
     """
 
     steps: npt.NDArray[np.int64]
@@ -122,7 +122,7 @@ class Overview(Result):
         return {**vars(self.manifest.model), **vars(self.manifest.train)}
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        """The run's loss, text and model. The long form adds the options that are known."""
+        """The run's loss, text and model. all: adds the options, if gptx knows them."""
         manifest = self.manifest
         facts: dict[str, str] = {
             "loss": "" if manifest.imported else _loss_facts(manifest),

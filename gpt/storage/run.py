@@ -4,8 +4,8 @@
     step-00001000/model.safetensors · state.safetensors · manifest.json
 
 A step's folder (class Checkpoint) has the model, the optimizer's state, and a manifest with the
-digests of both files. Reading a file fails if its digest differs. A log has one JSON object in a
-line: metrics.jsonl a line for every evaluation, samples.jsonl a line for every sample. Only the
+digests of both files. Reading a file fails if its digest differs. A log has one JSON object on
+every line: metrics.jsonl has a line for every evaluation, samples.jsonl for every sample. Only the
 trainer locks the run; reading needs no lock.
 """
 
@@ -43,7 +43,7 @@ from gpt.storage.checkpoint_files import (
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 
 PINNED = ".pinned"  # the file that names the pinned run
-_BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # files before the first checkpoint
+_BEFORE_COMMIT = {"config.toml", ".lock", "tensorboard"}  # made before the first checkpoint
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 _ASIDE = "damaged-"  # what `rename_damaged_after` puts before the names of folders
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
@@ -161,8 +161,8 @@ class Run:
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a new step as a whole or not at all, then deletes earlier steps.
 
-        Of these, it keeps the newest undamaged one and the best one, or all (keep_all). Steps with
-        higher numbers stay. Raises StorageError; the run is then unchanged.
+        Of the earlier steps, it keeps the newest undamaged one and the best one, or, with keep_all,
+        all. Steps with higher numbers stay. Raises StorageError; the run is then unchanged.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {
@@ -190,7 +190,7 @@ class Run:
         return False
 
     def rename_damaged_after(self, step: int) -> None:
-        """Renames the folders of later, damaged steps to damaged-step-N. Raises StorageError."""
+        """Renames the damaged folders of all later steps to damaged-step-N. Raises StorageError."""
         for path in self.step_paths():
             if int(path.name[5:]) > step:
                 target = path.with_name(f"{_ASIDE}{path.name}")
@@ -244,9 +244,8 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the run for one trainer, and deletes the temporary files of a killed one.
-
-        The system releases the lock when the process ends. Raises RunInUseError, StorageError.
+        """Locks the run for one trainer, and deletes the temporary files of a killed trainer. The
+        system releases the lock when the process ends. Raises RunInUseError, StorageError.
         """
         import filelock
 
@@ -316,9 +315,8 @@ def pin_run(root: Path, name: str) -> None:
 
 
 def find_run(root: Path, name: str | None = None) -> Run:
-    """The named run; without a name, the pinned run, otherwise the most recently saved run.
-
-    Raises CheckpointError if there is no such run, ConfigError for an invalid name.
+    """The named run; without a name, the pinned run, otherwise the most recently saved run. Raises
+    CheckpointError if there is no such run, ConfigError for an invalid name.
     """
     if name is None:
         runs = all_runs(root)
@@ -364,8 +362,8 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
 
 
 def require_unused_run(root: Path, name: str) -> Run:
-    """Returns the run with this name, which a training may start. Raises ConfigError if its folder
-    has a checkpoint, or a file that no training makes before its first checkpoint.
+    """Returns the run with this name, in which a new training may start. Raises ConfigError if its
+    folder has a checkpoint, or a file that no training makes before its first checkpoint.
     """
     run = Run(root / check_run_name(name))
     advice = f"choose another name, or continue it: `resume` `run={run.name!r}`"

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 SMALL = 200_000  # a text with fewer characters is small
-#: What to expect of a small text. Each loss comes from one trial (benchmarks/LOG.md).
+#: What to expect of a small text. Every loss is the result of one trial (benchmarks/LOG.md).
 SMALL_TEXT = (
     "expect words, not sentences; what helps: 4 × as much text by the author (loss 1.67 → 1.53), "
-    "or to start from a run on more text in the language: `init_from` (1.37 → 1.33)"
+    "or to start from a run on more text in the same language: `init_from` (1.37 → 1.33)"
 )
-SLOWER = 1.5  # a note names steps that take this many times as long as planned
+SLOWER = 1.5  # a note appears if steps take so many times as long as planned
 UNSURE = 0.05  # nats; losses on different characters may differ so much by chance
-READ_FOR_PROMPT = 1_000_000  # characters; the prompt begins one of their lines
+READ_FOR_PROMPT = 1_000_000  # first characters of a text; the prompt begins lines in them
 BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
 
 Facts = dict[str, str | list[str]]  # name -> one or more lines
@@ -56,8 +56,8 @@ def plan_card(plan: Plan) -> Facts:
         "text": f"{text}; {_validation(plan)} tests the model",
         "model": shape,
         "time": _time(plan),
-        "goal": f"a loss below {plan.baseline.nats:.3f}, which counting alone reaches; "
-        f"{plan.uniform:.3f} is guessing",
+        "goal": f"a loss below that of counting alone, {plan.baseline.nats:.3f}; "
+        f"guessing has {plan.uniform_loss:.3f}",
         **_small(manifest),
         "": "everything else: --all",
     }
@@ -86,9 +86,9 @@ def whole_card(plan: Plan) -> Facts:
         "training": training,
         "device": f"{device}, torch {environment['torch']}",
         "time": _time(plan),
-        "goal": f"below {baseline.nats:.4f} nats/char, which counting {baseline.order}-grams in "
-        f"{baseline.counted:,} characters reaches on {baseline.scored:,} others; "
-        f"guessing: {plan.uniform:.4f}",
+        "goal": f"a loss on {baseline.scored:,} characters below {baseline.nats:.4f} nats/char, "
+        f"the loss of counting {baseline.order}-grams in {baseline.counted:,} others; "
+        f"guessing has {plan.uniform_loss:.4f}",
         **_small(manifest),
     }
 
@@ -108,7 +108,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "parameters": manifest.model.parameters(),
         "step_seconds": plan.speed.step,
         "seconds_left": plan.seconds_left,
-        "uniform": plan.uniform,
+        "uniform": plan.uniform_loss,
         "counting": counting_record(manifest, (None, 0, 0)),
     }
 
@@ -162,7 +162,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
         ended, time = "stopped", f"after step {manifest.step:,}, {time}"
         commands.append(resume)
     elif ends_by_epochs(manifest):
-        time += ", as more epochs would learn the text by heart"
+        time += ", as with more epochs the model would learn the text by heart"
     elif manifest.since_best > 1:
         time += f", no lower loss since step {manifest.best_step:,}"
     else:
@@ -228,7 +228,7 @@ def _time(plan: Plan) -> str:
     if not plan.ends_by_time:
         by_text = plan.manifest.clock is not None
         return f"about {time}" + (
-            "; in more time, it would learn this text by heart" if by_text else ""
+            "; with more time, the model would learn this text by heart" if by_text else ""
         )
     return f"{time} (--minutes 15: better)" if plan.suggests_longer else time
 
@@ -248,6 +248,7 @@ def _split(plan: Plan) -> str:
     read, of = plan.manifest.evaluated_characters
     facts = f"{plan.train_characters:,} to train on, {of + 1:,} to validate: {_validation(plan)}"
     if read < of:
-        facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "
-        facts += "all" if plan.manifest.clock is None else "all, or what 5% of the time allow"
+        facts += f"; evaluations read {read:,} of them, evenly distributed; the last one, after "
+        limit = "" if plan.manifest.clock is None else ", or as many as 5% of the time allows"
+        facts += f"the training, reads all{limit}"
     return facts

@@ -1,5 +1,5 @@
-"""Plans a training before its first step: the model, the text, the time, and the loss to reach. For
-a resumed run, the plan refuses options that may not change, and has warnings for the user.
+"""Plans a training before its first step: the model, the text, the time, and the loss to reach. The
+plan of a resumed run refuses options that must not change, and has warnings for the user.
 
 gptx fits the presets default and best to the corpus and the time. The limits that a corpus sets
 (epochs, dropout, context) apply on every device, the shapes only on CPUs. Evaluations are fitted in
@@ -32,7 +32,7 @@ from gpt.training.progress import UNKNOWN, Speed
 from gpt.training.step import check_memory
 
 RATED = 500  # matrix products that are timed
-LATER_PEAK = 0.5  # share of `learning_rate` with which a finished run begins again
+LATER_PEAK = 0.5  # share of `learning_rate` with which a finished run goes on, if it is prolonged
 
 
 def _shape(
@@ -41,12 +41,12 @@ def _shape(
     return dict(locals())
 
 
-#: Shapes for a CPU, from the least work per character to the most. A shape needs time to train on
-#: the first number of characters; for a small text, time for twice its epochs is enough (a busy
-#: machine makes half of the steps). A shape also needs a text whose epochs have the second number
-#: of characters. With less time or text, the shape before it reaches a lower loss, so more time
-#: does not make the loss worse. One shape sets the dropout with which it was measured, unless the
-#: user has set another number of layers or another width.
+#: Shapes for a CPU, from the least work per character to the most. A shape needs enough time to
+#: train on the first number of characters. For a small text, the time for 2 * MOST_EPOCHS epochs is
+#: enough (twice, as a busy machine makes half of the steps). A shape also needs a text that has the
+#: second number of characters in MOST_EPOCHS epochs. With less time or text, the shape before it
+#: reaches a lower loss, so more time does not make the loss worse. One shape sets the dropout with
+#: which it was measured, unless the user has set another number of layers or another width.
 SHAPES = (
     (0, 0, _shape(1, 4, 128, 128, 8)),
     (900_000, 380_000, _shape(2, 4, 128, 128, 8)),
@@ -58,22 +58,23 @@ SHAPES = (
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
-LEAST_STEPS = 250  # fewest steps that a fitted batch size on a GPU leaves in MOST_EPOCHS
+LEAST_STEPS = 250  # on a GPU, the batch size leaves at least so many steps in MOST_EPOCHS epochs
 #: Most logits that a CPU computes at once in a step, unless one sequence has more. They take 8 MB;
 #: their probabilities and their gradient take as much each.
 LOGITS = 2**21
 
 #: For presets without dropout: the dropout per unit of pressure to memorise (epochs × matrix
-#: entries / characters), and the most dropout. Below PRESSURE there is none, as it would raise the
+#: entries / characters), and the most dropout. Below PRESSURE, dropout is 0, as it would raise the
 #: loss.
 DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
-#: For the same presets: weight decay × steps in an epoch, and the most decay per epoch. The product
-#: is constant, so the weights average over as many epochs of any text (Wang & Aitchison 2024).
+#: For the same presets: weight decay × steps in an epoch, and the largest weight decay divided by
+#: the training's number of epochs (at most MOST_EPOCHS). The first is constant, so the weights
+#: average over the same number of epochs for every text (Wang & Aitchison 2024).
 DECAY, DECAY_OF_EPOCH = 250, 0.2
 
-EVALUATIONS_SHARE = 0.05  # of the training's time: the most that all evaluations take
+EVALUATIONS_SHARE = 0.05  # evaluations together take at most this share of the steps' time
 LEAST_READ = 2_000  # fewest characters that an evaluation reads, if the split has them
-STEPS_SHARE = 0.9  # of a time budget, about; evaluations and saves take the rest
+STEPS_SHARE = 0.9  # steps take about this share of a time budget, evaluations and saves the rest
 
 #: For the first estimate of a run's time, which the run's own steps correct: the share of the
 #: cores' rate that training reaches; most threads that make steps faster; seconds that even the
@@ -88,7 +89,7 @@ ORTHOGONALISING, BFLOAT16_GAIN, MIXING, SAVED = 25, 1.5, 2e-7, 10**8
 
 def _core_rate() -> float:
     """Measures the operations per second of one core in small float32 matrix products. Only the
-    fastest product counts, so other work on the machine changes the rate by a few per cent.
+    fastest product counts, so other work on the machine changes the rate little.
     """
     a, b = np.random.default_rng(1).random((2, 64, 64), np.float32)
     product = np.empty_like(a)
@@ -119,8 +120,8 @@ class Machine:
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """Measures this machine. The slowest rank sets the rate of all. Raises ConfigError if a
-        single process cannot compute on the device; `ranks.join` has checked that of several.
+        """Measures this machine. The slowest rank sets the rate of all. Raises ConfigError if this
+        process cannot compute on the device; with several ranks, `ranks.join` has checked this.
         """
         size = ranks.world_size()
         device = resolve_device(device) if size > 1 else check_device(device, try_device)
@@ -150,8 +151,8 @@ class Machine:
 @dataclass(frozen=True)
 class Plan:
     """A planned training. manifest: that of the run's start, or of the step to resume. fixed: names
-    of the options that the user has set. steps: the number in all; with a time budget, an estimate.
-    suggests_longer: whether the preset has set the time, so that the user may want more.
+    of the options that the user has set. steps: the number of all steps; with a time budget, an
+    estimate. suggests_longer: whether the preset has set the time, and the text allows more steps.
     """
 
     corpus: Corpus
@@ -164,7 +165,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     suggests_longer: bool = False
 
-    def changed(self, **values: Any) -> Plan:
+    def with_options(self, **values: Any) -> Plan:
         """Returns the plan with other values of options, except for those that the user has set."""
         values = {name: value for name, value in values.items() if name not in self.fixed}
         manifest = self.manifest
@@ -179,7 +180,7 @@ class Plan:
 
     @property
     def most_steps(self) -> int:
-        """The most steps, at least one. In a fitted preset, they make MOST_EPOCHS epochs."""
+        """The most steps: in a fitted preset, those of MOST_EPOCHS epochs; otherwise MOST_STEPS."""
         epochs = MOST_EPOCHS * self.train_characters // self.manifest.step_characters
         return max(1, epochs) if self.is_fitted else MOST_STEPS
 
@@ -203,7 +204,7 @@ class Plan:
         return self.manifest.baseline
 
     @property
-    def uniform(self) -> float:
+    def uniform_loss(self) -> float:
         """The loss if all characters of the vocabulary are equally likely."""
         return math.log(len(self.corpus.vocabulary))
 
@@ -218,8 +219,8 @@ def make_plan(
     baseline: Baseline,
     parent: Parent | None = None,
 ) -> Plan:
-    """Plans a new run with the values of a preset, some of which the user's options replace. This
-    is a pure function, so all ranks make the same plan.
+    """Plans a new run with the values of a preset, except for the options that the user has set.
+    This is a pure function, so all ranks make the same plan.
 
     minutes: a time budget. baseline: the losses of counting. parent: the model whose weights the
     run starts with; the options then include its layout. Raises ConfigError, TextError,
@@ -253,9 +254,9 @@ def make_plan(
     fixed = frozenset(options) | ({"weight_decay"} if parent else set())
     plan = Plan(corpus, manifest, machine, len(train_ids), fixed)
     plan = fit(plan, None if minutes is None else 60 * minutes)
-    plan = plan.changed(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
+    plan = plan.with_options(warmup_steps=min(plan.manifest.train.warmup_steps, plan.steps // 10))
     if minutes is not None:
-        plan = plan.changed(steps=plan.most_steps)
+        plan = plan.with_options(steps=plan.most_steps)
         manifest = replace(plan.manifest, clock=Clock(seconds=60 * minutes))
         longer = is_default_time and plan.steps < manifest.train.steps
         plan = replace(plan, manifest=manifest, suggests_longer=longer)
@@ -297,11 +298,11 @@ def resume_plan(
     if manifest.clock is not None:
         left = max(0.0, manifest.clock.end_elapsed - manifest.elapsed)
         steps = min(steps, manifest.step + max(1, int(left / speed.step)))
-    is_exact = manifest.clock is None  # a timed run cannot be repeated bit for bit
+    # a timed run cannot be repeated bit for bit
     warnings = tuple(
         f"not bit-exact: this run was trained with {name} {value}, now it is {now}"
         for name, value in stored.environment.items()
-        if is_exact and (now := machine.environment.get(name, value)) != value
+        if manifest.clock is None and (now := machine.environment.get(name, value)) != value
     )
     plan = replace(plan, manifest=manifest, speed=speed, steps=steps, warnings=warnings)
     _check_resources(plan)
@@ -310,8 +311,8 @@ def resume_plan(
 
 def _prolonged(plan: Plan, seconds: float) -> Manifest:
     """Returns the manifest with this many seconds more, within the epochs that its preset allows. A
-    finished run begins again at LATER_PEAK; an unfinished run goes on with the learning rate that
-    it has. Raises ConfigError if no epochs are left.
+    finished run goes on with learning rates up to LATER_PEAK · learning_rate; an unfinished run
+    keeps its present learning rate. Raises ConfigError if no epochs are left.
     """
     manifest, most = plan.manifest, plan.most_steps
     step, clock = manifest.step, manifest.clock
@@ -319,8 +320,8 @@ def _prolonged(plan: Plan, seconds: float) -> Manifest:
     require(
         step < most,
         "minutes",
-        f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
-        f"on more text, or give `steps={2 * step}`",
+        f"the run has read its text {epochs:.0f} times; with more, the model would learn it "
+        f"by heart. Train on more text, or give `steps={2 * step}`",
     )
     if manifest.progress >= 1:
         clock = Clock(
@@ -335,7 +336,7 @@ def _prolonged(plan: Plan, seconds: float) -> Manifest:
 
 
 def _check_resources(plan: Plan) -> None:
-    """Raises OutOfMemory if a step needs more memory, TextError if the corpus is too short."""
+    """Raises OutOfMemory if a step needs too much memory, TextError if the corpus is too short."""
     model, train, machine = plan.manifest.model, plan.manifest.train, plan.machine
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
@@ -346,7 +347,7 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
     """Fits the plan of a new run to its text, the machine and a time budget."""
     machine, rate = plan.machine, plan.machine.rate
     if machine.has_fast_bfloat16 and plan.is_fitted:
-        plan = plan.changed(precision="bfloat16")
+        plan = plan.with_options(precision="bfloat16")
     if machine.has_fast_bfloat16 and plan.manifest.train.precision == "bfloat16":
         rate *= BFLOAT16_GAIN
     if plan.is_fitted:
@@ -355,12 +356,12 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
         model = plan.manifest.model
         most = max(1, LOGITS // (model.block_size * model.vocab_size))
         if plan.manifest.train.batch_size > most:
-            plan = plan.changed(micro_batch_size=most)
+            plan = plan.with_options(micro_batch_size=most)
     speed = estimate_speed(plan, rate)
     if seconds is not None:
-        plan = plan.changed(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
+        plan = plan.with_options(steps=max(1, int(STEPS_SHARE * seconds / speed.step)))
     if plan.is_fitted:
-        plan = fit_epochs(plan)
+        plan = fit_epochs_and_regularisation(plan)
     plan = replace(plan, speed=speed, steps=plan.manifest.train.steps)
     return fit_evaluations(plan)
 
@@ -368,39 +369,39 @@ def fit(plan: Plan, seconds: float | None = None) -> Plan:
 def fit_size(plan: Plan, flops: float = math.inf) -> Plan:
     """Fits the context to the corpus, and on a CPU the shape, on a GPU the batch size.
 
-    On a CPU, this takes the largest of SHAPES that the corpus and `flops` operations can train
-    well. Without a limit of operations, it takes no shape that is larger than the preset's. Options
-    that the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head
-    must divide n_embd.
+    On a CPU, this takes the largest of SHAPES for which the text and `flops` operations suffice.
+    Without a limit of operations, it takes no shape that is larger than the preset's. Options that
+    the user has set stay. If the user has set one of n_head and n_embd, both stay, as n_head must
+    divide n_embd.
     """
     model, train = plan.manifest.model, plan.manifest.train
     text = MOST_EPOCHS * plan.train_characters
     longest = plan.corpus.longest_context(train.val_fraction)
     if plan.machine.device != "cpu":
-        plan = plan.changed(block_size=min(model.block_size, longest))
+        plan = plan.with_options(block_size=min(model.block_size, longest))
         most = max(1, int(text / (LEAST_STEPS * plan.manifest.model.block_size)))
-        return plan.changed(batch_size=min(train.batch_size, most))
+        return plan.with_options(batch_size=min(train.batch_size, most))
     if {"n_head", "n_embd"} & plan.fixed:
         plan = replace(plan, fixed=plan.fixed | {"n_head", "n_embd"})
     best = plan
     for in_time, in_text, shape in SHAPES:
-        larger = plan.changed(**shape)
+        larger = plan.with_options(**shape)
         fitted = larger.manifest.model
         if (fitted.n_layer, fitted.n_embd) != (shape["n_layer"], shape["n_embd"]):
-            larger = larger.changed(dropout=model.dropout)
+            larger = larger.with_options(dropout=model.dropout)
         allowed = flops < math.inf or block_weights(fitted) <= block_weights(model)
         needed = min(in_time, 2 * text) * fitted.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
-    return best.changed(block_size=min(best.manifest.model.block_size, longest))
+    return best.with_options(block_size=min(best.manifest.model.block_size, longest))
 
 
-def fit_epochs(plan: Plan) -> Plan:
+def fit_epochs_and_regularisation(plan: Plan) -> Plan:
     """Limits the steps to MOST_EPOCHS epochs, and sets dropout and weight decay by the number of
-    epochs and the size of the model. Under pressure to memorise, a preset that sets dropout keeps
-    its dropout and its decay.
+    epochs and the size of the model. If the pressure to memorise is high, a preset with dropout
+    keeps its dropout and its decay.
     """
-    plan = plan.changed(steps=min(plan.manifest.train.steps, plan.most_steps))
+    plan = plan.with_options(steps=min(plan.manifest.train.steps, plan.most_steps))
     model, train, characters = plan.manifest.model, plan.manifest.train, plan.train_characters
     epochs = train.steps * plan.manifest.step_characters / characters
     pressure = epochs * block_weights(model) / characters
@@ -411,12 +412,12 @@ def fit_epochs(plan: Plan) -> Plan:
         dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2))
     decay = DECAY * plan.manifest.step_characters / characters
     decay = round(min(decay, DECAY_OF_EPOCH * min(epochs, MOST_EPOCHS)), 2)
-    return plan.changed(dropout=dropout, weight_decay=max(train.weight_decay, decay))
+    return plan.with_options(dropout=dropout, weight_decay=max(train.weight_decay, decay))
 
 
 def fit_evaluations(plan: Plan) -> Plan:
-    """Limits what evaluations read: together they take at most EVALUATIONS_SHARE of the steps'
-    time.
+    """Limits the characters that an evaluation reads, so that all evaluations take at most
+    EVALUATIONS_SHARE of the steps' time.
 
     The quotient of the times for an evaluated and a trained character is rounded up to a power of
     two, so that slightly different speeds give the same number of characters.
@@ -429,7 +430,7 @@ def fit_evaluations(plan: Plan) -> Plan:
         evaluations = max(1, train.steps // train.eval_interval)
     characters = EVALUATIONS_SHARE * train.steps * in_step / cost / evaluations
     most = max(LEAST_READ, plan.manifest.model.block_size, int(characters))
-    return plan.changed(eval_chars=most if most < plan.manifest.val_characters else 0)
+    return plan.with_options(eval_chars=most if most < plan.manifest.val_characters else 0)
 
 
 def estimate_speed(plan: Plan, rate: float) -> Speed:

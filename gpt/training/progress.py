@@ -26,11 +26,11 @@ from gpt.training import ranks
 from gpt.words import missing_package
 
 NO_CURVES = frozenset({"step", "best_step"})  # keys of a record that are no measurements
-NEWEST, ENOUGH = 31, 5  # most and fewest steps whose median is the time of a step
-MOST_MEDIANS = 20  # medians; if a step takes longer, the machine was suspended
-PAUSES_SHARE = 0.1  # of the time so far: the most that evaluations, samples and saves take
-END_SHARE = 0.05  # of a time budget: the most for the last evaluation
-MOST_RESERVED = 0.5  # of a time budget: the most that is kept for the end
+NEWEST, ENOUGH = 31, 5  # most and fewest newest steps whose median time is used
+MOST_MEDIANS = 20  # if a step takes more median times, the machine was suspended
+PAUSES_SHARE = 0.1  # largest share of the time so far for evaluations, samples and saves
+END_SHARE = 0.05  # largest share of a time budget for the last evaluation
+MOST_RESERVED = 0.5  # largest share of a time budget that is kept for the end
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Sampled:
 @dataclass(frozen=True)
 class Stopped:
     """The training has ended. reason: "finished", "patience", or the argument of Trainer.stop.
-    spent: name -> seconds of the parts of the training, see Timing.
+    spent: name of a part of the training -> its seconds, see Timing.
     """
 
     step: int
@@ -226,7 +226,7 @@ class Timing:
         pauses = working - self.spent["steps"]
         return pauses + self._pause(now.evaluated_characters[0]) <= PAUSES_SHARE * working
 
-    def affordable(self, characters: int, budget: float) -> int:
+    def affordable_at_end(self, characters: int, budget: float) -> int:
         """Returns how many of the characters can be evaluated in END_SHARE of a budget."""
         seconds, share = self._expected("character") * characters, END_SHARE * budget
         return characters if seconds <= share else int(characters * share / seconds)
@@ -234,7 +234,7 @@ class Timing:
     def reserve(self, now: Manifest, budget: float) -> float:
         """Returns the seconds of a budget to keep for the last evaluations and the last save."""
         read, of = now.evaluated_characters
-        at_end, seconds = self.affordable(of, budget), self._pause(read)
+        at_end, seconds = self.affordable_at_end(of, budget), self._pause(read)
         if at_end > read:
             seconds += self._expected("character") * at_end
         return min(seconds, MOST_RESERVED * budget)
@@ -244,6 +244,6 @@ class Timing:
         return self._expected("fitting") + reading + self._expected("saving")
 
     def _expected(self, what: str) -> float:
-        """Returns measured or estimated seconds. Slow steps raise an estimate."""
+        """Returns measured seconds, or estimated ones times `slowdown` if steps are slow."""
         seconds: float = getattr(self.speed, what)
         return seconds if what in self._measured else seconds * max(1.0, self.slowdown)

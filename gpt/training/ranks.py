@@ -1,7 +1,7 @@
-"""The ranks, which are the processes that torchrun starts to train one model, exchange values here.
+"""Exchanges values between ranks, which are the processes that torchrun starts to train one model.
 
 The first rank finds the corpus and the checkpoint and tells the others where to find them, so all
-machines need the same folders. A process without torchrun is the only rank and imports no torch.
+machines need the same folders. Without torchrun, the process is the only rank and imports no torch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def join(device: str) -> str:
 
 
 def leave() -> None:
-    """Waits for the other ranks, because torchrun stops all of them when one fails; disconnects."""
+    """Waits for the other ranks, because torchrun stops them if one fails. Then disconnects."""
     if world_size() > 1:
         import torch.distributed as dist
 
@@ -68,7 +68,7 @@ def leave() -> None:
 
 @contextmanager
 def report_once() -> Iterator[None]:
-    """Lets only the first rank report an error of all ranks; any may report one of its machine."""
+    """Lets the first rank report an error of all ranks, and every rank an error of its machine."""
     try:
         yield
     except (OutOfMemory, StorageError) as error:

@@ -1,5 +1,5 @@
 """Makes optimizer steps with torch, on one rank or on several that share every batch; computes
-validation losses, in float32; and answers a lack of memory.
+validation losses, in float32; and says what to do if memory is too small.
 
 The optimizer is AdamW, with Muon for the matrices of the blocks. An update of AdamW has a few large
 singular values and many small ones. Muon (Jordan et al. 2024) makes all of them about equal, so a
@@ -34,7 +34,7 @@ from gpt.errors import ConfigError, OutOfMemory
 from gpt.model import GPT
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
-from gpt.storage.checkpoint_files import Clock, characters_read
+from gpt.storage.checkpoint_files import Clock, characters_to_evaluate
 from gpt.training import ranks
 from gpt.training.progress import learning_rate
 from gpt.vocabulary import Ids
@@ -51,8 +51,8 @@ FACTORS = (
     (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
 )
 MARGIN = 1.01  # factor on the norm, so that rounding brings no singular value above 1
-NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; a CPU's cache holds no more
-NUMBERS_ELSEWHERE = 2**23
+NUMBERS_AT_ONCE = {"cpu": 2**20}  # most in the widest layer; a CPU's cache holds no more
+NUMBERS_ELSEWHERE = 2**23  # the same on other devices
 
 #: Matrices of one shape: the parameters that hold their rows, and the number of matrices.
 Matrices: TypeAlias = tuple[list[Tensor], int]
@@ -111,7 +111,7 @@ class Optimizer:
             group["lr"] = group["peak"] * share
         decay = share * (config.learning_rate * config.weight_decay)
         self._muon.step(share * config.matrix_lr, decay)
-        with torch.no_grad():  # the wrapper around `step` does so, but imports the compiler
+        with torch.no_grad():  # replaces the wrapper around `step`, which imports the compiler
             inspect.unwrap(torch.optim.AdamW.step)(self._adamw)
 
 
@@ -126,8 +126,8 @@ def _spare_the_compiler() -> None:
 
 
 def find_matrices(model: nn.Module) -> Iterator[Matrices]:
-    """Yields the matrices of a model's blocks, for both forms of attention: queries, keys and
-    values of all heads, projections, and feed-forward layers.
+    """Yields the matrices of a model's blocks, in which heads are fused or separate: queries, keys
+    and values of all heads, projections, and feed-forward layers.
     """
     for module in model.modules():
         if isinstance(module, FusedAttention):
@@ -190,7 +190,7 @@ class Muon:
                     parameter.add_(part, alpha=-scale)
 
     def _direction(self, parameters: list[Tensor], count: int) -> Tensor:
-        """Updates the mean gradients -> (count, r, c) with r ≥ c, one step ahead (Nesterov)."""
+        """Returns the updated mean gradients one step ahead (Nesterov): (count, r, c), r ≥ c."""
         ahead = []
         for parameter in parameters:
             state = self.state[parameter]
@@ -229,7 +229,7 @@ class Learner:
     masks. Then torch's DistributedDataParallel averages the gradients of all ranks (Li et al.
     2020), which gives the gradients of the whole batch.
 
-    held: text whose characters are no targets. separator (n,): the ids between two items, if
+    held: the parts of the text that are no targets. separator (n,): the ids between two items, if
     windows begin at items. Raises ConfigError if there are more ranks than sequences in a step.
     """
 
@@ -288,7 +288,7 @@ class Learner:
                 following = np.where(held.contains(places), IGNORED, following)
             ids, targets = (torch.from_numpy(array).to(device) for array in (inputs, following))
             share = (part.stop - part.start) / config.batch_size
-            self._net.require_backward_grad_sync = number == len(pieces)  # sends once
+            self._net.require_backward_grad_sync = number == len(pieces)  # once a step
             low = config.precision == "bfloat16"
             with torch.autocast(device.type, torch.bfloat16, enabled=low):
                 logits = self._compute(ids)  # (b, T, vocab_size)
@@ -346,16 +346,16 @@ def evaluate(
             histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
             losses = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
             together += float(losses.sum())
-    read = characters_read(len(ids) - 1, config.block_size, most)
+    read = characters_to_evaluate(len(ids) - 1, config.block_size, most)
     alone = ranks.reduce(gpt, "SUM") / read
     return Losses(alone) if mixture is None else Losses(ranks.reduce(together, "SUM") / read, alone)
 
 
 def window_starts(total: int, block: int, most: int) -> list[Span]:
-    """Returns the windows in which a split is evaluated. total: the characters to predict, all but
-    the first. If `most` allows fewer, the windows are evenly spread.
+    """Returns the windows in which a split is evaluated. total: the number of characters to
+    predict, all but the first. If `most` allows fewer, the windows are evenly spread.
     """
-    read, whole = characters_read(total, block, most), total // block
+    read, whole = characters_to_evaluate(total, block, most), total // block
     if read == total:
         spans = [
             (np.arange(whole, dtype=np.int64) * block, block),
@@ -410,8 +410,8 @@ def check_memory(model: ModelConfig, config: TrainConfig, free: int, ranks: int 
     """
     share = math.ceil(config.batch_size / ranks)
     at_once = min(config.micro_batch_size or share, share)
-    # Fixed are weights, gradients, two moments, and the ids of the rank. A sequence needs what the
-    # layers keep for their gradients, and the logits.
+    # `fixed`: weights, gradients, two moments, and the ids of the rank. `sequence`: what the layers
+    # keep of one sequence to compute gradients, and its logits.
     fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
     layer = (6 + 2 * model.feed_forward) * model.n_embd + 2 * model.ffn_hidden
     sequence = 4 * (model.n_layer * layer + 3 * model.vocab_size) * model.block_size

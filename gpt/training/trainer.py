@@ -34,7 +34,7 @@ from gpt.storage.checkpoint_files import (
     Probe,
     StoredModel,
     Tensors,
-    characters_read,
+    characters_to_evaluate,
     pack,
     pick_probe_logits,
 )
@@ -63,7 +63,7 @@ from gpt.training.step import (
 )
 from gpt.vocabulary import Ids, Vocabulary
 
-PROBE_POSITIONS = 512  # limits the time to open a model, which computes their logits
+PROBE_POSITIONS = 512  # most positions; opening a model computes the logits of all
 PROBE_LOGITS = 2**25  # limits the time to compute a probe with a very large vocabulary
 PROBE_AT_ONCE = 2**20  # logits computed together, unless a row has more; limits the memory
 PROBE_NUMBERS = 2**14  # stored logits; limits the size of a checkpoint with a large vocabulary
@@ -75,9 +75,9 @@ Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 class Job:
     """What a trainer trains: a model on a corpus, from the manifest's step on.
 
-    speed: estimates, until the trainer has measured the speed. experts: those of counting, if they
-    are already counted. start: the model whose weights a new run starts with. began: the time of
-    time.perf_counter at which the preparation of the training began.
+    speed: estimates, until the trainer has measured the speed. experts: the counted n-grams; None:
+    the trainer counts them. start: the model whose weights a new run starts with. began: the time
+    of time.perf_counter at which the preparation of the training began.
     """
 
     corpus: Corpus
@@ -239,8 +239,8 @@ class Trainer:
         """
         now = self.manifest
         (read, of), step = now.evaluated_characters, now.best_step
-        most = of if now.clock is None else self.timing.affordable(of, now.clock.seconds)
-        most = characters_read(of, now.model.block_size, most)
+        most = of if now.clock is None else self.timing.affordable_at_end(of, now.clock.seconds)
+        most = characters_to_evaluate(of, now.model.block_size, most)
         if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
         yield Evaluating()
@@ -340,8 +340,8 @@ def model_bytes(
 
 
 def make_probe(model: GPT, text: Ids) -> Probe:
-    """Returns a probe of a model: the start of a text, then all characters of the vocabulary
-    (evenly spread ones of a large vocabulary), in rows as long as the context, with their logits.
+    """Returns a probe of a model. Its texts are the start of `text`, then all characters of the
+    vocabulary (of a large vocabulary, evenly spread ones), in rows as long as the context.
     """
     config = model.config
     positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
@@ -361,7 +361,7 @@ def make_probe(model: GPT, text: Ids) -> Probe:
 def exact_logits(
     model: GPT, ids: Ids
 ) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """Yields (L, vocab_size) float64 logits of each of (R, L) ids, on the CPU, without dropout."""
+    """Yields (L, vocab_size) float64 logits of every row of (R, L) ids, on the CPU, no dropout."""
     exact = copy.deepcopy(model).cpu().double().eval()
     for name, table in exact.position.tables(model.config).items():
         setattr(exact.position, name, table)

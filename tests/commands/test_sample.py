@@ -161,7 +161,10 @@ def test_sample_is_printed_before_it_fails_without_corpus(gptx: Gptx, home: Path
         (home / "gone.txt").rename(home / "corpus.txt")
     assert (answer.code, answer.out) == (3, gptx(*SAMPLE, "--length", "9").out)
     assert answer.err.startswith("gptx: error: --novelty needs the corpus: cannot read corpus 'c")
-    assert "; gptx train PATH --resume, or --data, a folder with its encoded copy" in answer.err
+    assert (
+        "elsewhere: gptx train PATH --resume, or set --data to a folder with its encoded copy"
+        in answer.err
+    )
     assert record["text"] == answer.out.removesuffix("\n")
     assert "novelty" not in record
 

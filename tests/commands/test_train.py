@@ -41,7 +41,7 @@ def test_train_json_is_one_object(gptx: Gptx) -> None:
     output = result["counting"]
     assert (len(output["losses"]), output["same_characters"]) == (8, True)
     assert output["difference"] == result["val_nats"] - output["nats"] > 0
-    assert f"goal   a loss below {output['nats']:.3f}, which counting alone reaches" in answer.err
+    assert f"goal   a loss below that of counting alone, {output['nats']:.3f}" in answer.err
     assert f"loss {result['val_nats']:.3f}, not better than counting ({output['nats']:.3f})" in (
         " ".join(answer.err.split())
     )
@@ -78,7 +78,7 @@ def test_split_file_validates(gptx: Gptx, home: Path) -> None:
     where = ("--split", "val.txt", "--checkpoints", "split")
     refused = gptx("train", "corpus.txt", *TINY, *where)
     assert refused.code == 3
-    assert "(U+0151) is only in the text that validates" in refused.err
+    assert "(U+0151) is only in the validation text" in refused.err
     (home / "val.txt").write_text("the cat sat on the mat.\n" * 9, encoding="utf-8")
     answer = gptx("train", "corpus.txt", *TINY, "--json", "--all", *where)
     assert answer.code == 0, answer.err
@@ -98,7 +98,7 @@ def test_timed_run_ends_in_time_and_goes_on(gptx: Gptx, home: Path) -> None:
     first = gptx("train", "corpus.txt", *UNTIMED, *options, *where)
     assert first.code == 0, first.err
     assert re.search(r"\ntime +(about )?[01] s\n", first.err)
-    assert "evaluations read 96 of them, evenly distributed; the end reads all" in first.err
+    assert "evaluations read 96 of them, evenly distributed; the last one, after" in first.err
     result = json.loads(first.out)
     assert result["reason"] == "finished"
     assert result["minutes"] == 0.02
@@ -131,8 +131,10 @@ def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
     (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
     refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
     assert refused.code == 3
-    assert re.search(r"run mine-1 was trained on \([\d,]+ characters\); restore it", refused.err)
-    assert "train a new run on it from this one's weights: --init-from" in refused.err
+    assert re.search(
+        r"run mine-1 was trained on \([\d,]+ characters\); restore that text", refused.err
+    )
+    assert "train a new run on the present text from this run's weights: --init" in refused.err
 
 
 def test_only_the_first_rank_prints_results_and_errors(

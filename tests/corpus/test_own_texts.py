@@ -140,7 +140,7 @@ def test_a_list_is_recognised_with_its_separator(
     text = separator.join(items) + separator
     assert find_separator(text[: 2**16]) == separator
     corpus = corpus_of(tmp_path, text)
-    assert any("a list of items: `items`" in note for note in corpus.notes)
+    assert any("the text is a list: with `items`" in note for note in corpus.notes)
     assert corpus_of(tmp_path, text, items=True).notes == ()
 
 

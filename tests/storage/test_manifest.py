@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gpt.errors import CheckpointError
-from gpt.storage.checkpoint_files import BLANK, Manifest, open_json, seal, seal_json, to_json
+from gpt.storage.checkpoint_files import BLANK, Manifest, json_to_seal, open_json, seal, seal_json
 from gpt.storage.run import Checkpoint
 
 SOURCE = Path("manifest.json")
@@ -43,11 +43,11 @@ def test_a_number_that_is_not_finite_is_never_written(tiny: Checkpoint, number: 
 )
 def test_wrong_value_in_a_manifest_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
     values = msgspec.to_builtins(tiny.manifest)
-    assert read(seal(to_json(values).encode())) == tiny.manifest
+    assert read(seal(json_to_seal(values).encode())) == tiny.manifest
     with pytest.raises(CheckpointError, match=r"^damaged: manifest\.json ") as caught:
-        read(seal(to_json(values | {name: value}).encode()))
+        read(seal(json_to_seal(values | {name: value}).encode()))
     assert caught.value.exit_code == 4
     if name != "schema":
         del values[name]
         with pytest.raises(CheckpointError, match="missing required field"):
-            read(seal(to_json(values).encode()))
+            read(seal(json_to_seal(values).encode()))

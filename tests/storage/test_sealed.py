@@ -17,7 +17,7 @@ import torch
 from conftest import train_tiny
 
 from gpt.errors import CheckpointError
-from gpt.storage.checkpoint_files import decode, read_model
+from gpt.storage.checkpoint_files import decode_json, read_model
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint
 
 SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}
@@ -99,4 +99,4 @@ def test_a_foreign_file_is_refused_and_its_code_never_runs(
 
 def test_files_of_another_schema_are_refused() -> None:
     with pytest.raises(CheckpointError, match=r"^x has the unknown schema 5; this gptx reads 1$"):
-        decode(b'{"schema": 5}', dict[str, int], Path("x"))
+        decode_json(b'{"schema": 5}', dict[str, int], Path("x"))

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
-from gpt.storage.checkpoint_files import characters_read
+from gpt.storage.checkpoint_files import characters_to_evaluate
 from gpt.training.step import evaluate, window_starts
 from gpt.vocabulary import Vocabulary
 
@@ -33,7 +33,7 @@ def model() -> GPT:
 def test_a_part_consists_of_windows_of_the_whole(total: int, block: int, most: int) -> None:
     spans = window_starts(total, block, most)
     assert sum(len(starts) * length for starts, length in spans) == (
-        characters_read(total, block, most)
+        characters_to_evaluate(total, block, most)
     )
     covered = [start + at for starts, size in spans for start in starts for at in range(size)]
     assert covered == sorted(set(covered))
@@ -56,5 +56,5 @@ def test_evaluation_loss_is_the_mean_over_windows(model: GPT, most: int) -> None
         for start in starts:
             window = torch.from_numpy(IDS[start : start + length + 1].astype(np.int64))
             total += float(cross_entropy(model(window[None, :-1])[0], window[1:], reduction="sum"))
-    mean = total / characters_read(len(IDS) - 1, 16, most)
+    mean = total / characters_to_evaluate(len(IDS) - 1, 16, most)
     assert evaluate(model, IDS, "cpu", most).nats == pytest.approx(mean, rel=1e-6)

@@ -21,7 +21,7 @@ from gpt.training.plan import (
     Machine,
     Plan,
     fit,
-    fit_epochs,
+    fit_epochs_and_regularisation,
     fit_evaluations,
     fit_size,
 )
@@ -132,7 +132,7 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
     seen = start.train.steps * start.step_characters
     dropouts = []
     for characters in (*(int(seen / epochs) for epochs in (0.1, 1, 3, 5, 8, 10, 100)), 70):
-        fitted = fit_epochs(plan_of(characters))
+        fitted = fit_epochs_and_regularisation(plan_of(characters))
         epochs = fitted.manifest.train.steps * fitted.manifest.step_characters / characters
         assert epochs <= MOST_EPOCHS or fitted.manifest.train.steps == 1
         dropouts.append(fitted.manifest.model.dropout)
@@ -146,11 +146,11 @@ def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
     for characters, epochs in ((10**6, 20), (40_000, 0.1), (40_000, 5), (40_000, 20), (10, 10**6)):
         start = plan_of(characters)
         steps = max(1, int(epochs * characters / start.manifest.step_characters))
-        given = start.changed(steps=steps)
-        decays.append(fit_epochs(given).manifest.train.weight_decay)
+        given = start.with_options(steps=steps)
+        decays.append(fit_epochs_and_regularisation(given).manifest.train.weight_decay)
     default = start.manifest.train.weight_decay
     assert decays == [pytest.approx(decay, rel=0.05) for decay in (0.5, default, 1.0, 4.0, 5.0)]
-    kept = fit_epochs(replace(given, fixed=frozenset({"weight_decay"})))
+    kept = fit_epochs_and_regularisation(replace(given, fixed=frozenset({"weight_decay"})))
     assert (kept.manifest.train.weight_decay, kept.manifest.model.dropout) == (default, DROPOUT)
 
 

@@ -111,7 +111,7 @@ def test_more_time_ends_at_the_epochs_that_the_corpus_allows(
     assert most * characters <= MOST_EPOCHS * plan.train_characters < (most + 1) * characters
     assert plan.steps == most
     used = replace(tiny, manifest=replace(tiny.manifest, step=most, train=manifest.train))
-    with pytest.raises(ConfigError, match=r"^minutes: the run has read its text 25 times; more"):
+    with pytest.raises(ConfigError, match=r"^minutes: the run has read its text 25 times; with"):
         resume_plan(used, corpus, {}, CPU, 1)
     free = replace(tiny, manifest=replace(tiny.manifest, preset="classic"))
     assert resume_plan(free, corpus, {}, CPU, 60).steps > 10 * most
