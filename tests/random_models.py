@@ -13,7 +13,7 @@ from gpt.config import ModelConfig
 from gpt.interface.trained import TrainedGPT, load
 from gpt.model import GPT, initialise
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import prove_tensors
+from gpt.reading.probe import check_tensors
 from gpt.training.trainer import model_bytes
 from gpt.vocabulary import Vocabulary
 
@@ -38,7 +38,7 @@ def random_file(path: Path, vocabulary: Vocabulary = CHARACTERS, **options: Any)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn(parameter.shape, generator=generator)
     text = vocabulary.characters * 2
-    path.write_bytes(model_bytes(model, vocabulary, text, 1, prove_tensors))
+    path.write_bytes(model_bytes(model, vocabulary, text, 1, check_tensors))
     return path
 
 

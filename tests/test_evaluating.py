@@ -57,5 +57,5 @@ def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
     sampled = run.sample("the c", length=40, seed=1)  # whose prompt does not count
     assert run.novelty([sampled]) == [found]
     assert run.novelty([]) == []
-    assert found.numbers == record["novelty"] | {"start": record["novelty"]["start"] - 5}
+    assert found.record == record["novelty"] | {"start": record["novelty"]["start"] - 5}
     assert gptx(*asked[:-1]).err == f"{found}\n"

@@ -34,7 +34,7 @@ from gpt.config import ModelConfig
 from gpt.config.model import Activation, Attention, Position
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
-from gpt.model.gpt import Cache, DeviceGPT
+from gpt.model.gpt import DeviceGPT, KeyValueCache
 from gpt.model.layers import ACTIVATIONS, POSITIONS
 from gpt.page.live import config_record
 from gpt.reading import decode
@@ -85,7 +85,7 @@ def exact(config: ModelConfig) -> Array:
 def continued(model: GPT, begin: int, dtype: torch.dtype) -> Array:
     """The logits after `begin` characters and more, one by one, with torch's cache."""
     with default_type(dtype):
-        cache, found = Cache(model.config, len(IDS), torch.device("cpu")), []
+        cache, found = KeyValueCache(model.config, len(IDS), torch.device("cpu")), []
     for start, stop in [(0, begin), *((at, at + 1) for at in range(begin, T))]:
         cache.at = slice(start, stop)
         found.append(model(IDS[:, cache.at], cache)[:, 0])

@@ -1,18 +1,18 @@
 """Counts n-grams for a training: for the counting expert, its gate, and the baseline.
 
 The expert predicts characters from counts, and the gate mixes its predictions with the GPT's
-(mixture.py). The baseline is the loss of counting alone on the validation text, which a trained
-model has to beat.
+(mixture.py). The baseline is the loss of counting alone on the validation text. A trained model
+must have a lower loss to be useful.
 
 The GPT trains on its own loss, as if it were alone, and the gate is fitted afterwards. A gate that
 learned together with the GPT would ignore the GPT, because counting predicts better at first. Then
 the GPT would get no gradient.
 
 Counting predicts the counted text far too well, and a GPT predicts the text that it trains on too
-well. So the gate is fitted to held-out pieces of the training split (HeldOut), whose characters are
-never the GPT's targets. Text next to a piece is similar to it, so the counts for the fit also leave
-out a margin around every piece. The counts with which the saved model predicts include the whole
-split.
+well. So the gate is fitted to held-out pieces of the training split (HeldOutPieces), whose
+characters are never the GPT's targets. Text next to a piece is similar to the piece, so the counts
+for the fit also leave out a margin around every piece. The saved model predicts with the counts of
+the whole split.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FACTORS: Array = np.array([[0.9], [1.0]])
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutPieces:
     """The held-out pieces of a training split. The characters from `start` to `end` are divided
     into PIECES periods. In the middle of every period is a piece of `length` characters.
     """
@@ -85,12 +85,12 @@ class HeldOut:
     end: int
 
     @staticmethod
-    def of_split(characters: int, vocab_size: int) -> HeldOut:
-        """Places the pieces in the counted end of a training split of `characters`."""
+    def of_split(characters: int, vocab_size: int) -> HeldOutPieces:
+        """Places the pieces in the last MOST_CHARACTERS of a training split of `characters`."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
-        return HeldOut(start, max(1, counted // PIECES), held // PIECES, characters)
+        return HeldOutPieces(start, max(1, counted // PIECES), held // PIECES, characters)
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
@@ -107,7 +107,7 @@ class HeldOut:
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Returns whether every place in the split is in a piece, in the shape of `places`."""
+        """Returns booleans in the shape of `places`: whether a place is in a piece."""
         after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
@@ -124,10 +124,10 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Experts:
-    """The counting of a training. whole: the expert that has counted the whole training split.
+    """The counting experts of a training. whole: the one that has counted the whole training split.
 
-    held: (T, V) log-probabilities at the T held-out characters, in float32, from another expert,
-    which has not counted these.
+    held: (T, V) log-probabilities of the T held-out characters, in float32, by a second expert,
+    which has not counted these characters.
     """
 
     whole: Expert
@@ -137,8 +137,8 @@ class Experts:
 def start_counting(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> Future[tuple[Baseline, Experts | None]]:
-    """Starts `count_splits` in a thread, to count while torch is imported. numpy sorts without
-    holding the interpreter's lock.
+    """Starts `count_splits` in a thread, to count while torch is imported. Counting sorts, and
+    numpy releases the interpreter's lock while it sorts, so both run at the same time.
     """
     thread = ThreadPoolExecutor(1, "counting")
     counts = thread.submit(count_splits, train, val, vocab_size, orders)
@@ -149,8 +149,8 @@ def start_counting(
 def count_splits(
     train: Ids, val: Ids, vocab_size: int, orders: int
 ) -> tuple[Baseline, Experts | None]:
-    """Computes the baseline and the experts, and counts the n-grams of both only once.
-    orders: of the experts; for 0, there are none (None).
+    """Computes the baseline and the experts from one count of n-grams. orders: the longest n-grams
+    of the experts, in characters; 0: there are no experts (None).
     """
     kept: list[Level] = []
     levels = keep_levels(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
@@ -162,7 +162,7 @@ def count_splits(
 
 def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None = None) -> Experts:
     """Makes the experts of a training split. whole: its n-grams, if they are already counted."""
-    held = HeldOut.of_split(len(train), vocab_size)
+    held = HeldOutPieces.of_split(len(train), vocab_size)
     apart = Expert(count_ngrams(held.without_pieces(train), vocab_size, orders), vocab_size)
     histories = apart.trie.histories_at(train, held.starts, held.length)
     logs = np.empty((held.length * PIECES, vocab_size), np.float32)
@@ -180,8 +180,7 @@ def count_baseline(
     The n-grams are those of `train`. levels: their counts; if None, they are counted here. The
     first character of `val` is not predicted. Only the last MOST_CHARACTERS of `train` are counted,
     and only the first MOST_VAL of `val` are predicted.
-    The best of the orders is chosen by `val` itself. So the baseline is a little too strong, never
-    too weak.
+    `val` itself chooses the best order, so the baseline may be too strong, but never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
     levels = levels or count_levels(train, vocab_size, ORDERS)
@@ -194,7 +193,7 @@ def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -
     """Yields for the orders 1, 2, … the (len(val) − 1,) probabilities of the characters of `val`
     after its first, by modified Kneser–Ney (the formula is in mixture.py).
 
-    levels: the n-grams of `train`, which `val` continues.
+    levels: the n-grams of `train`. The histories of val's first characters begin in `train`.
     """
     text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score
@@ -242,7 +241,7 @@ class Counting:
     def __init__(self, ids: Ids, config: ModelConfig, experts: Experts | None = None) -> None:
         self.ids, self.config = ids, config
         size, orders = config.vocab_size, config.counting
-        self.held = HeldOut.of_split(len(ids), size) if orders else None
+        self.held = HeldOutPieces.of_split(len(ids), size) if orders else None
         if orders and experts is None:
             experts = count_experts(ids, size, orders)
         self.experts = experts
@@ -250,14 +249,14 @@ class Counting:
 
     @property
     def note(self) -> str:
-        """A note if MOST_GRAMS allows fewer orders than the option `counting` says, or ""."""
+        """A note if MOST_GRAMS allows fewer orders than the option `counting`; otherwise ""."""
         option = self.config.counting
         if self.experts is None or self.experts.whole.trie.orders == min(option, len(self.ids)):
             return ""
         orders = self.experts.whole.trie.orders
         return (
             f"counts n-grams of up to {orders} characters, not {option}, because this text has too "
-            "many different ones"
+            "many different n-grams"
         )
 
     def mixture(self, step: int, predict: Predict) -> Mixture | None:
@@ -277,10 +276,9 @@ class Counting:
             release_memory()
         return self._latest[1]
 
-    def _fitted(self, held: HeldOut, counting: Logits, predict: Predict) -> Array:
+    def _fitted(self, held: HeldOutPieces, counting: Logits, predict: Predict) -> Array:
         """Fits the gate to the predictions of the GPT and of counting (Experts.held). The GPT reads
-        the held-out text in windows of block_size. The character before a window is its first
-        context.
+        windows of block_size, which begin one character before the first predicted character.
         """
         if not held.length:  # the text is too short to hold anything out
             return PRIOR_MEAN * FACTORS

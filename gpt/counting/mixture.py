@@ -48,7 +48,7 @@ COUNTING_ALONE = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
 PRIOR_MEAN: Array = np.array([[0.5, 0.0, 0.0]] * 2)
 DEVIATION = 0.1
 ROUNDS = 30  # most Newton steps
-ENOUGH = 1e-10  # the fit ends if a step gains less, in nats per character
+ENOUGH = 1e-10  # the fit ends when a step gains less than this, in nats per character
 
 
 def row_slices(characters: int, vocab_size: int) -> Iterator[slice]:
@@ -91,7 +91,7 @@ class Expert:
         orders, T = histories.shape
         first = self.trie.starts[histories].ravel()  # (N · T,)
         kinds = self.trie.starts[histories + 1].ravel() - first
-        # `grams` are the n-grams of all histories. `pair` is order · T + position of each of them.
+        # `grams` are the n-grams of all histories. `pair` is order · T + position of every n-gram.
         pair = np.repeat(np.arange(orders * T), kinds)
         grams = np.arange(len(pair)) + (first - np.cumsum(kinds) + kinds)[pair]
         counts = self.trie.counts[grams]
@@ -127,7 +127,7 @@ class CachedExpert:
         self._cached: dict[int, Array] = {}
 
     def predict(self, nodes: Sequence[int]) -> Array:
-        """The nodes of a text -> (V,) probabilities of the next character."""
+        """Nodes of a text -> (V,) probabilities of the next character."""
         order = len(nodes)
         while order and nodes[order - 1] not in self._cached:
             order -= 1
@@ -213,7 +213,7 @@ def fit_gate(gpt: Logits, counting: Logits, ids: Ids) -> Array:
 def _derivatives(
     gate: Array, gpt: Logits, counting: Logits, features: Array, ids: Ids
 ) -> tuple[float, Array, Array]:
-    """Returns the summed loss in nats, and its (2F,) and (2F, 2F) derivatives by the gate."""
+    """Returns the summed loss in nats, its gradient (2F,) and its Hessian (2F, 2F)."""
     size = gate.size
     loss, gradient, curvature = 0.0, np.zeros(size), np.zeros((size, size))
     for part in row_slices(*gpt.shape):
@@ -257,7 +257,9 @@ class Mixture:
     gate: Array
 
     def predict(self, logits: Logits, histories: Numbers) -> MixedPrediction:
-        """(T, V) logits of the GPT, (N, T) histories -> predictions of both and the mixture."""
+        """(T, V) logits of the GPT, (N, T) histories -> log-probabilities by the GPT, by counting
+        and by their mixture, and the gate's weights.
+        """
         chances = self.expert.predict(histories)
         scores, weights = self.mix(logits, chances)
         return MixedPrediction(log_softmax(logits), np.log(chances), log_softmax(scores), weights)

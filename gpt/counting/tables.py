@@ -62,8 +62,8 @@ class Trie:
         return len(self.ends) - 1
 
     def histories_at(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """(n,) ids, (B,) starts -> (N, B · length) nodes of histories. They are the histories of 0
-        to N − 1 characters before each of the `length` characters from every start on.
+        """(n,) ids, (B,) starts -> (N, B · length) nodes: for each of the `length` characters from
+        every start on, its histories of 0 to N − 1 characters.
         """
         before = self.orders - 1
         places = np.asarray(starts)[:, None] + np.arange(-before, length - 1)
@@ -115,7 +115,9 @@ def count_ngrams(ids: Ids, vocab_size: int, orders: int) -> Trie:
 
 
 def keep_levels(levels: Iterable[Level], kept: list[Level], orders: int) -> Iterator[Level]:
-    """Yields all levels, and appends them to `kept` up to `orders`, if MOST_GRAMS allows it."""
+    """Yields all levels. Appends the first `orders` levels to `kept`, or fewer if all these would
+    have more than MOST_GRAMS n-grams.
+    """
     grams = 0
     for order, level in enumerate(levels, 1):
         grams += len(level.symbols)
@@ -148,7 +150,7 @@ def first_grams(children: Numbers) -> npt.NDArray[np.int32]:
 
 
 def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
-    """Counts one order after another, however many n-grams there are, and yields its level."""
+    """Yields the levels of the orders one after the other, for any number of n-grams."""
     text = np.asarray(ids[-MOST_CHARACTERS:])
     ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before every place
     histories = 1
@@ -209,8 +211,8 @@ def _sort(
 
 
 def release_memory() -> None:
-    """Returns the memory of freed arrays to the system. glibc keeps such memory for later arrays.
-    Over all threads, that is more than counting needs.
+    """Returns the memory of freed arrays to the system. glibc would keep it for later arrays. The
+    memory that it keeps for all threads together is more than counting needs.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim:

@@ -28,7 +28,7 @@ from gpt.exchange.to_transformers import transformers_names
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import prove_tensors
+from gpt.reading.probe import check_tensors
 from gpt.reading.sampler import Samples
 from gpt.storage.checkpoint_files import EXCERPT_LENGTH, CorpusId, Manifest
 from gpt.storage.files import check_regular_file
@@ -89,7 +89,7 @@ def import_nanogpt(
         identity = CorpusId(digest="", characters=0, sources=())
     model = GPT(config)
     model.load_parameters(tensors)
-    contents = {MODEL: model_bytes(model, vocabulary, excerpt, step, prove_tensors)}
+    contents = {MODEL: model_bytes(model, vocabulary, excerpt, step, check_tensors)}
     manifest = Manifest(
         step=step,
         model=config,
@@ -165,8 +165,8 @@ def read_meta(path: Path) -> dict[str, int]:
 def unpickle_plain(data: bytes) -> Any:
     """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for other pickles.
 
-    It checks all instructions before the first one runs. Some are safe but may never end: those
-    that hash nested tuples, for example.
+    Checks all instructions before the first one runs, because even a safe instruction may never
+    end, for example one that hashes nested tuples.
     """
     if len(data) > META_BYTES:
         raise ValueError(f"it has more than {META_BYTES:,} bytes")
@@ -176,12 +176,12 @@ def unpickle_plain(data: bytes) -> Any:
             large = instruction.name == "LONG_BINPUT" and int(argument or 0) > len(data)
             if large or instruction.name not in PLAIN:
                 raise ValueError(f"it has the instruction {instruction.name}")
-        return Unpickler(BytesIO(data)).load()
+        return PlainUnpickler(BytesIO(data)).load()
     except Exception as error:  # damaged data can raise almost any exception
         raise ValueError("it is damaged, or not just dicts, texts and numbers") from error
 
 
-class Unpickler(pickle.Unpickler):
+class PlainUnpickler(pickle.Unpickler):
     """Raises UnpicklingError for every class and function in a pickle."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
@@ -239,14 +239,16 @@ def convert_checkpoint(
             raise ValueError(f"it has no {theirs} of the shape {shape} with finite numbers")
         tensors[ours] = tensor[rows] if module in ("token_embedding", "lm_head") else tensor
     for name in state:
-        raise ValueError(f"it has {short_repr(name)}, which a model with its options lacks")
+        raise ValueError(
+            f"it has {short_repr(name)}, which a model with these options does not have"
+        )
     return config, tensors
 
 
 def generate_excerpt(
     config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary
 ) -> str:
-    """A text that the model writes, for the excerpt of a model without a validation split."""
+    """A text that the model writes: the excerpt of a model without a validation split."""
     reader = Reader(config, {name: tensor.numpy() for name, tensor in tensors.items()})
     settings = SampleConfig(length=EXCERPT_LENGTH, seed=1)
     samples = Samples(nullcontext(CachedDecoder(reader)), vocabulary, "", settings)

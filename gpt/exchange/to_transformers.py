@@ -27,9 +27,9 @@ from gpt.vocabulary import Vocabulary
 
 CARD = "README.md"
 TAG = "\n- gptx\n"  # the line of an export's README.md that names gptx
-COUNTS = "the export has the GPT alone, without its counts of n-grams; `gptx eval` says its loss"
+COUNTS = "the export has only the GPT, not the counts of n-grams; `gptx eval` shows the GPT's loss"
 ROTARY_BASE = 10_000.0
-#: No character begins, ends or pads a text. Without these entries, transformers would assume ids.
+#: No token begins, ends or pads a text. Without these entries, transformers would assume such ids.
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 #: The activation functions' names in gptx -> in transformers.
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "relu": "relu", "relu2": "relu2"}
@@ -84,7 +84,8 @@ def exported_tensors(config: ModelConfig, tensors: Mapping[str, Array]) -> dict[
 def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
     """(3·n_embd,) the rows of qkv in the order of GPT-NeoX: query, key and value head by head.
 
-    gptx rotates coordinates 2d and 2d + 1 of a head together, transformers d and d + head_size / 2.
+    gptx rotates coordinates 2d and 2d + 1 of a head together; transformers rotates d and
+    d + head_size / 2.
     """
     heads, size = config.n_head, config.head_size
     rows = np.arange(3 * config.n_embd).reshape(3, heads, size)
@@ -188,7 +189,7 @@ def model_card(model: TrainedGPT, settings: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFolder:
     """The folder that an export wrote.
 
     architecture: the name of the class in transformers. files: file name -> size in bytes. note:
@@ -201,13 +202,13 @@ class Exported:
     note: str
 
 
-def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Exported:
+def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> ExportedFolder:
     """Writes the model into a folder that `transformers` opens.
 
     force: replace the files of an earlier export; other files in the folder stay.
 
-    Raises ConfigError if transformers cannot compute the model, or if the folder has files (with
-    `force`: unless it has an earlier export). Raises StorageError.
+    Raises ConfigError if transformers cannot compute the model, or if the folder has files, unless
+    `force` is true and they are an earlier export. Raises StorageError.
     """
     import safetensors.numpy
 
@@ -241,7 +242,7 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
         else:
             files.commit_folder(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
-    return Exported(path, about["architectures"][0], sizes, COUNTS if config.counting else "")
+    return ExportedFolder(path, about["architectures"][0], sizes, COUNTS if config.counting else "")
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ from gpt.errors import TextError
 from gpt.heads.attention_map import Key, ParsedKey, check_number, parse_key
 from gpt.reading.gpt import Array, Reader
 from gpt.reading.score import windows_at_once
-from gpt.show.result import Arrays, Result, read_only
+from gpt.show.result import ReadOnlyArrays, Result, read_only
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import pluralize
 
@@ -41,15 +41,15 @@ WeightKey: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
 _OF_HEADS = re.compile(r"W_[QKVO]|b_[QKV]")
 _WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # not in a layer
-#: Module in a checkpoint -> the name of its weight, for tables.
+#: Module of a checkpoint that is an embedding table -> the name of its weight.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
-#: Module in a checkpoint -> the beginning of its weights' names, for norms.
+#: Module of a checkpoint that is a norm -> the beginning of its weights' names.
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
 
 
 def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
-    """Returns name -> shape of every stage of one text of T characters, in order of computation. A
-    model without feed-forward layers has no stages of them.
+    """Returns name -> shape of every stage of one text of T characters, in order of computation.
+    Leaves out the feed-forward stages of a model without feed-forward.
     """
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)
@@ -62,7 +62,7 @@ def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Activations(Arrays, Result):
+class Activations(ReadOnlyArrays, Result):
     """Stages of N texts, as acts[key]. docs/heads.md explains the keys.
 
     For example, acts["weights"] is (N, L, H, T, T), acts["weights", 1] is (N, H, T, T) of layer 1,
@@ -90,7 +90,7 @@ class Activations(Arrays, Result):
         array = self.arrays[place.stage]
         if place.layer is not None:
             array = array[:, self.layers.index(place.layer)]
-        return place.part(array)
+        return place.select_from(array)
 
     def __iter__(self) -> Iterator[Stage]:
         """The names of the kept stages, in the order of computation."""
@@ -103,7 +103,7 @@ class Activations(Arrays, Result):
 
 
 class ActivationPlan:
-    """Checks which stages and layers of which texts to keep and to replace; `read` computes them.
+    """A checked request for stages of N texts. `read` computes the stages.
 
     ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None if all texts have T characters.
     names: the stages to keep, None for all except head_output. layers: the layers to keep, None for
@@ -171,7 +171,7 @@ class ActivationPlan:
             shape: tuple[int, ...] = (N, *self._known[place.stage])
             if place.layer is None and place.stage not in FINAL_STAGES:
                 shape = (N, depth, *self._known[place.stage])
-            value = np.broadcast_to(value, place.part(np.broadcast_to(0.0, shape)).shape)
+            value = np.broadcast_to(value, place.select_from(np.broadcast_to(0.0, shape)).shape)
         return _Change(place, value)
 
     def _compute(self, texts: slice, arrays: Mapping[Stage, Array]) -> None:
@@ -261,7 +261,7 @@ class _Change:
         """Writes the new values into the (B, …) stage of a slice of the texts. The stage keeps its
         strides, so that equal values give exactly equal logits.
         """
-        part = self.place.part(stage)
+        part = self.place.select_from(stage)
         if callable(self.value):
             new = self.value(part)
         else:
@@ -271,7 +271,7 @@ class _Change:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Weights(Arrays):
+class Weights(ReadOnlyArrays):
     """A model's weights by the names of TransformerLens, as weights[name, layer, head].
 
     weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] is (H, C, D) of layer 1, and weights["W_Q", 1,
@@ -292,7 +292,7 @@ class Weights(Arrays):
     views: Mapping[str, tuple[Array, ...]]
 
     @classmethod
-    def of(cls, reader: Reader) -> Weights:
+    def of_reader(cls, reader: Reader) -> Weights:
         """Returns a reader's weights. A tied table appears under both of its names."""
         config, views = reader.config, dict[str, tuple[Array, ...]]()
         tensors = {name: reader.tensors[name] for name in config.shapes()}

@@ -23,9 +23,9 @@ from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Array, Reader, Stages
 from gpt.show.result import (
-    Arrays,
     Check,
     Matrix,
+    ReadOnlyArrays,
     Result,
     csv_text,
     format_of_path,
@@ -64,7 +64,7 @@ class ParsedKey(NamedTuple):
     head: int | None
     position: int | None
 
-    def part(self, stage: Array) -> Array:
+    def select_from(self, stage: Array) -> Array:
         """(…, H, T, D) or (…, T, C) stage -> the view of the key's head and position."""
         if self.head is not None:
             stage = stage[..., self.head, :, :]
@@ -103,7 +103,7 @@ def parse_key(
 
 
 def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
-    """Returns the number as an int. what: the word for it in errors, such as "layer". Raises
+    """Returns the number as an int. what: what errors call it, such as "layer". Raises
     IndexError if it is not in lowest … count − 1, TypeError if it is no whole number.
     """
     if not isinstance(number, SupportsIndex):
@@ -115,7 +115,7 @@ def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) 
 
 
 @dataclass(frozen=True, repr=False)
-class AttentionMap(Arrays, Result):
+class AttentionMap(ReadOnlyArrays, Result):
     """The stages of all layers for one text of T characters, and their checks.
 
     model: the TrainedGPT that computed the map, or None; an .html file needs it. rounding: stage ->
@@ -135,7 +135,7 @@ class AttentionMap(Arrays, Result):
         return f"attention of {self.quoted} · {pluralize(len(self.ids), 'character')}, {sizes}"
 
     def list_checks(self, stage: str = "weights") -> tuple[Check, ...]:
-        """Returns the checks, with one that compares a stage with the same stage in float64."""
+        """Returns the checks, and one more, which compares a stage with the stage in float64."""
         first, *others = self.checks
         return first, Check("the same in float64", self.rounding[stage]), *others
 
@@ -161,13 +161,12 @@ class AttentionMap(Arrays, Result):
         (T,). The stages q, k, v and context have D columns, and stages without heads have C
         columns.
 
-        Raises ValueError for another stage, IndexError for a layer, head or position that does not
-        exist.
+        Raises ValueError for another stage, IndexError for a missing layer, head or position.
         """
         shapes = {name: stage.shape for name, stage in vars(self.layers[0]).items()}
         place = parse_key(key, shapes, range(len(self.layers)))
         layers = self.layers if place.layer is None else [self.layers[place.layer]]
-        parts = [place.part(getattr(layer, place.stage)) for layer in layers]
+        parts = [place.select_from(getattr(layer, place.stage)) for layer in layers]
         return np.stack(parts) if place.layer is None else parts[0]
 
     def to_numpy(self) -> dict[str, Any]:
@@ -204,7 +203,7 @@ class Selection(Result):
 
     panels: (layer, head) of every matrix. A stage without heads has one matrix for each layer, with
     the head "all". across: how many matrices stand side by side. queries: the rows. keys: the
-    columns, if they are keys.
+    columns, if the columns are keys. A stage whose columns are dimensions shows all of them.
     """
 
     attention: AttentionMap
@@ -222,14 +221,14 @@ class Selection(Result):
         return self.attention.list_checks(self.stage)
 
     @property
-    def square(self) -> bool:
-        """Whether the columns are keys, and not dimensions."""
+    def columns_are_keys(self) -> bool:
+        """Whether the columns are keys, otherwise they are dimensions."""
         return self.stage in SQUARE
 
     def values(self) -> list[Array]:
         """Returns the selected rows and columns of every panel."""
         rows = slice(self.queries.start, self.queries.stop)
-        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        columns = slice(self.keys.start, self.keys.stop) if self.columns_are_keys else slice(None)
         selected = []
         for layer, head in self.panels:
             values = self.attention[self.stage, layer, head if isinstance(head, int) else None]
@@ -246,8 +245,8 @@ class Selection(Result):
                 values=np.where(forbidden, np.nan, values) if self.stage == "weights" else values,
                 text=self.attention.text,
                 rows=self.queries,
-                columns=self.keys if self.square else range(values.shape[1]),
-                square=self.square,
+                columns=self.keys if self.columns_are_keys else range(values.shape[1]),
+                square=self.columns_are_keys,
                 weights=self.stage == "weights",
             )
             for (layer, head), values in zip(self.panels, self.values(), strict=True)
@@ -259,10 +258,10 @@ class Selection(Result):
             "text": self.attention.text,
             "ids": self.attention.ids,
             "stage": self.stage,
-            "axes": ["panel", "query", "key" if self.square else "dimension"],
+            "axes": ["panel", "query", "key" if self.columns_are_keys else "dimension"],
             "panels": [{"layer": layer, "head": head} for layer, head in self.panels],
             "queries": list(self.queries),
-            "keys": list(self.keys) if self.square else None,
+            "keys": list(self.keys) if self.columns_are_keys else None,
             "values": [round_floats(values) for values in self.values()],
             "checks": [round_floats(check.record) for check in self.list_checks()],
         }
@@ -270,7 +269,7 @@ class Selection(Result):
     def to_csv(self) -> str:
         """Returns a line for every number. Leaves out weights above the diagonal (all 0)."""
         places = ["pos", "char", "dimension"]
-        if self.square:
+        if self.columns_are_keys:
             places = ["q_pos", "q_char", "k_pos", "k_char"]
         value = "weight" if self.stage == "weights" else self.stage
         return csv_text(chain([["layer", "head", *places, value]], self._lines()))
@@ -281,7 +280,7 @@ class Selection(Result):
             for query, values in zip(matrix.rows, matrix.values.tolist(), strict=True):
                 for column, value in zip(matrix.columns, values, strict=True):
                     if not np.isnan(value):
-                        key = [text[column]] if self.square else []
+                        key = [text[column]] if self.columns_are_keys else []
                         place = [layer, head, query, text[query], column, *key]
                         yield [*place, float(f"{value:.9g}")]
 
@@ -294,8 +293,8 @@ class Selection(Result):
         top: int,
         summary: HeadSummary | None = None,
     ) -> str:
-        """Draws the matrices as text, with titles and remarks. summary: says what the head does, if
-        there is only one. For the other arguments, see gpt.show.matrix.draw.
+        """Draws the matrices as text, with titles and remarks. summary: what the head does, if the
+        selection has only one head. For the other arguments, see gpt.show.matrix.draw.
         """
         from gpt.show import matrix
 
@@ -353,8 +352,8 @@ def select_matrices(
     query: str | None = None,
     key: str | None = None,
 ) -> Selection:
-    """Makes a selection from the texts of options: a number, "all", "mean", "A:B". Raises
-    ConfigError for a text that selects nothing.
+    """Makes a selection from options of `attn`, which are texts: a number, "all", "mean" or "A:B".
+    Raises ConfigError for a text that selects nothing.
     """
     layers = _indices("layer", layer, len(attention.layers))
     heads: Sequence[HeadName] = ["mean"]
@@ -394,7 +393,7 @@ def _range(option: str, text: str | None, length: int) -> range:
     require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
     of = pluralize(length, "character")
     require(max(first, last) <= length, option, f"{text!r} does not fit a text of {of}")
-    require(first < last, option, f"{text!r} is empty: A:B ends before B")
+    require(first < last, option, f"{text!r} selects nothing, because A:B ends before B")
     return range(first, last)
 
 
@@ -428,7 +427,7 @@ def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, f
 
     def compare(name: str, layer: int, stage: Array) -> Array:
         if name in largest:
-            with np.errstate(invalid="ignore"):  # −inf minus −inf in masked scores, not compared
+            with np.errstate(invalid="ignore"):  # −inf minus −inf, where `read` is False
                 apart = stage[0] - getattr(layers[layer], name)
             where = read if name in SQUARE else np.True_
             in_layer = np.abs(apart, out=apart).max(initial=0.0, where=where)

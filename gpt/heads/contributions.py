@@ -3,9 +3,9 @@
 This is direct logit attribution (Elhage et al. 2021). The last residual stream is the sum of the
 outputs of parts: of the embedding, heads, biases and feed-forward layers. If the mean and scale of
 the last norm are held constant, a logit is a linear function of this stream. So we take the logit's
-row of the output weights, and pass it backwards through the norm. Its product with a part's output
-is what the part adds to the logit. What a head adds is a sum over the characters that it attends
-to. What a feed-forward layer adds is a sum over its units.
+row of the output weights, and pass it backwards through the norm. The product of the result with a
+part's output is what the part adds to the logit. What a head adds is a sum over the characters that
+it attends to. What a feed-forward layer adds is a sum over its units.
 Tensor names: T time, K ids of a position, P parts, S keys, U units, C n_embd, D head_size.
 """
 
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import looks_at, measure_heads, name_heads
+from gpt.heads.measures import describe_attention, measure_heads, name_heads
 from gpt.reading.gpt import EPSILON, Array, Reader, Stages, centred
-from gpt.show.result import Arrays, Check, signed_number
+from gpt.show.result import Check, ReadOnlyArrays, signed_number
 from gpt.words import quoted_label
 
 Numbers = npt.NDArray[np.integer[Any]]
@@ -33,9 +33,9 @@ class Part(NamedTuple):
     """A part of the model, of one of these kinds.
 
     embedding: the embeddings of the character and its position. head: a head's output, multiplied
-    by its columns of the projection. bias: the bias of the projection, or without a layer the bias
-    of the last norm. ffn: the feed-forward layer without the bias of its output. ffn_bias: this
-    bias.
+    by its columns of the projection. bias: the bias of the projection, or, if `layer` is None, the
+    bias of the last norm. ffn: the feed-forward layer without the bias of its output. ffn_bias: the
+    bias of its output.
     """
 
     kind: Literal["embedding", "head", "bias", "ffn", "ffn_bias"]
@@ -44,12 +44,12 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Contributions(Arrays):
+class Contributions(ReadOnlyArrays):
     """What the parts add to the (T, K) logits.
 
     parts: the P parts, in the order of computation. values: (T, K, P) what they add. check: whether
-    they sum to the logits. sources: for each part of the kinds "head" and "ffn", at the last
-    position, (K, S) what the characters that the head attends to add, or (K, U) what the units add.
+    they sum to the logits. sources: an array for every part of the kinds "head" and "ffn", at the
+    last position: (K, S) what a head adds by attending to a character, or (K, U) what a unit adds.
     scale: the number by which the last norm divides the last position.
     """
 
@@ -94,9 +94,7 @@ class HeadSummary:
 
 
 def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Contributions:
-    """Computes what the parts add to the logits of (T, K) ids, in float64. layers: the stages of
-    all layers.
-    """
+    """Computes what the parts add to the logits of (T, K) ids, in float64, from all stages."""
     last = layers[-1].resid_post
     collected = _PartValues(reader.in_float64(), ids, last.astype(np.float64))
     for layer in reversed(range(len(layers))):
@@ -137,7 +135,7 @@ def head_that_adds_most(
     return HeadSummary(
         layer=place[0],
         head=place[1],
-        looks_at=f"at {looks_at(name)}" if name else looks_at(name),
+        looks_at=f"at {describe_attention(name)}" if name else describe_attention(name),
         character=attention.model.vocabulary.characters[likeliest],
         adds=adds[place],
         most=place == ranking[0],

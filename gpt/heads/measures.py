@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.reading.gpt import Array, Reader
-from gpt.show.result import Arrays
+from gpt.show.result import ReadOnlyArrays
 from gpt.vocabulary import Ids
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters in a text
@@ -30,11 +30,12 @@ STRONG, CERTAIN = 0.3, 3.0
 KINDS = ("induction", "duplicate", "back", "sink")
 #: The rule by which `name_heads` names heads, as text.
 RULE = (
-    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
-    f"{CERTAIN:g} standard errors above uniform; induction in text counts from the mean weight at "
-    "the same distances if that is above uniform; synthetic induction must pass in two periods"
+    f"a head gets a name if its measure is at least u + {STRONG:g} · (1 − u), and more than "
+    f"{CERTAIN:g} standard errors above u, its value for uniform attention; for induction in text, "
+    "u is the mean weight at the same distances if that is larger; synthetic induction must pass "
+    "for two distances P"
 )
-#: A head's name -> what the head looks at. `looks_at` adds "2 back", "3 back" …
+#: A head's name -> what the head looks at. `describe_attention` adds "2 back", "3 back" …
 LOOKS_AT = {
     "induction": "what followed this letter before",
     "duplicate": "the same letter, earlier",
@@ -56,8 +57,9 @@ TITLES = {
     ),
     "induction_synthetic": (
         "induction, synthetic",
-        "the same in random texts that repeat P distinct letters or digits, for distances P at "
-        "which this text repeats them; the error includes their spread (Olsson et al. 2022)",
+        "the same in random texts of P distinct letters or digits, written twice; P is a distance "
+        "at which they recur in this text; the error includes the spread over P (Olsson et al. "
+        "2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
@@ -66,14 +68,14 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Measure(Arrays):
+class Measure(ReadOnlyArrays):
     """One measure of all heads, averaged over `windows` texts.
 
     values: (L, H) means. errors: (L, H) their standard errors, NaN for one text. uniform: the value
-    of a head that attends uniformly, NaN if there is none. offsets: (L, H), for the measure `back`,
-    the number of characters back for which the values are; uniform is then (L, H), too. strength:
-    (L, H), for a measure that can name a head, where the heads lie between a uniform head (0) and a
-    pure one (1). It is 0 if the difference from a uniform head may be chance.
+    of a head that attends uniformly, NaN if there is none. offsets: only for the measure `back`,
+    (L, H) distances in characters at which the values are measured; uniform is then (L, H), too.
+    strength: only for a measure that can name a head, (L, H) places of the heads between a uniform
+    head (0) and a pure one (1), or 0 if the difference from a uniform head may be chance.
     """
 
     name: str
@@ -132,8 +134,8 @@ def measure_heads(texts: Iterable[tuple[Ids, Sequence[Array]]]) -> list[Measure]
     means = {name: _average(name, values[name], shape) for name in TITLES if name in values}
     offsets, uniforms = offsets[:-1].reshape(shape), uniforms[:-1].reshape(shape)
     means["back"] = replace(means["back"], offsets=offsets, uniform=uniforms)
-    # A head that attends at a fixed distance has a high induction measure in a text that repeats
-    # at that distance. So the strength of induction counts from the mean weight at its distances.
+    # A head that attends at a fixed distance has a high induction measure in a text that repeats at
+    # that distance. So induction must exceed the mean weight at the distances of its keys.
     by_distance = _average("induction", _from_distances(sums, distances), shape).values
     least = {name: means[name].uniform for name in KINDS}
     least["induction"] = np.fmax(least["induction"], by_distance)
@@ -146,8 +148,8 @@ def synthetic_induction(reader: Reader, text: Ids) -> Measure | None:
     """Measures induction in random texts, which are P distinct characters, written twice.
 
     At position i of the second half, an induction head attends to i − P + 1. text: (n,) ids of
-    letters and digits. Characters are drawn with their frequencies in this text. The periods P are
-    distances between equal characters in it, if two periods fit the context. The measure's error
+    letters and digits. Characters are drawn with their frequencies in `text`. The periods P are
+    distances between equal characters in `text`, if 2·P fits the context. The measure's error
     includes the spread over the periods, and its strength is that of the second best period.
     Returns None if no distance fits.
     """
@@ -266,7 +268,7 @@ def standard_errors(values: Array) -> Array:
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:
-    """Returns (L, H) shares of the way from `least` to 1, 0 within CERTAIN errors of `least`."""
+    """Returns (L, H) shares of the way from `least` to 1, 0 if not CERTAIN errors above it."""
     sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
     share = (measure.values - least) / np.maximum(1e-9, 1 - least)
     return np.where(sure, share, 0.0)
@@ -277,7 +279,7 @@ def head_name(layer: int, head: int) -> str:
     return f"L{layer}H{head}"
 
 
-def looks_at(name: str) -> str:
+def describe_attention(name: str) -> str:
     """Returns what a head with this name looks at, in words."""
     if name.endswith(" back"):
         return f"{name.removesuffix(' back')} characters before"

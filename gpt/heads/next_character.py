@@ -25,7 +25,7 @@ from gpt.heads.contributions import Part, contributions
 from gpt.heads.measures import head_name
 from gpt.reading.gpt import Array, Reader
 from gpt.reading.sampler import probabilities, start_character, window_start
-from gpt.show.result import Arrays, Check, Column, Result, short_number, signed_number
+from gpt.show.result import Check, Column, ReadOnlyArrays, Result, short_number, signed_number
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import NAMED, label, pluralize, quoted_label, text_with_labels
 
@@ -39,11 +39,11 @@ KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed
 
 
 @dataclass(frozen=True)
-class ExpertPredictions(Arrays):
+class ExpertPredictions(ReadOnlyArrays):
     """The two predictions from which a model with counting makes its own.
 
-    gpt, counting: (V,) probabilities. weights: (2,) the powers of these in their product, which is
-    the model's prediction.
+    gpt, counting: (V,) probabilities. weights: (2,) the exponents a and b of the model's prediction
+    gptᵃ · countingᵇ, scaled to sum 1.
     """
 
     gpt: npt.NDArray[np.float64]
@@ -52,13 +52,13 @@ class ExpertPredictions(Arrays):
 
 
 @dataclass(frozen=True, repr=False)
-class NextCharacter(Arrays, Result):
+class NextCharacter(ReadOnlyArrays, Result):
     """The distribution of the next character, before and after the filters of sampling.
 
     expected: (V,) the model's probabilities. filtered: (V,) the probabilities after temperature and
     filters, from which `sample` draws. removed: (V,) indices in DISTRIBUTION_OPTIONS of the options
     that removed the characters, or −1. characters: the vocabulary, id -> character. text: the text
-    before. experts: the predictions of GPT and counting, if both predict. config: the filters.
+    that is continued. experts: only if GPT and counting both predict. config: the filters.
     """
 
     expected: npt.NDArray[np.float64]
@@ -126,11 +126,11 @@ class NextCharacter(Arrays, Result):
 
     def sentence(self, all: bool = False) -> str:
         before, after = (2**entropy for entropy in self.entropies)
-        uncertain = f"as uncertain as among {before:.1f} equal characters"
+        uncertain = f"as uncertain as among {before:.1f} equally likely characters"
         if self.changed:
-            uncertain += f", then {after:.1f}"
+            uncertain += f", after temperature and filters among {after:.1f}"
         if all:
-            return f"{uncertain}; {int((self.removed >= 0).sum())} are removed"
+            return f"{uncertain}; {pluralize(int((self.removed >= 0).sum()), 'character')} removed"
         return f"{uncertain} · every one: --all"
 
     @property
@@ -215,16 +215,16 @@ def _bits(chances: npt.NDArray[np.float64]) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class Why(Arrays, Result):
+class Why(ReadOnlyArrays, Result):
     """What the parts of a GPT add to a character's logit, or to the difference of two logits.
 
     parts: the P parts, in the order of computation. values: (P,) what they add, in float64. They
-    sum to `logit`. sources: for each part of the kinds "head" and "ffn", (S,) what the characters
-    that the head attends to add, or (U,) what the units add. They sum to the part's value. scale:
-    the number by which the last norm divides. characters: the explained character, or K = 2
-    characters whose logits are compared. probabilities: (K,) as the GPT predicts them. same: the
-    negative logarithm of the sum of exp(logit) over all characters. text: what the GPT has read.
-    checks: whether the values sum to the logit, and how far the float32 logits are from these.
+    sum to `logit`. sources: an array for every part of the kinds "head" and "ffn": (S,) what the
+    head adds by attending to a character, or (U,) what a unit adds. The array sums to the
+    part's value. scale: the number by which the last norm divides. characters: the explained
+    character, or K = 2 characters whose logits are compared. probabilities: (K,) as the GPT
+    predicts them. same: −ln of the sum of exp(logit) over all characters. text: what the GPT has
+    read. checks: whether the values sum to the logit, and how far the float32 logits are from it.
     """
 
     parts: tuple[Part, ...]
@@ -286,9 +286,7 @@ class Why(Arrays, Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every part, or for every character that a head attends to. The values `adds` of
-        all rows sum to the logit.
-        """
+        """A row for every part, or for every character that a head attends to."""
         rows = []
         for number, (part, value) in enumerate(zip(self.parts, self.values.tolist(), strict=True)):
             places: list[tuple[Any, ...]] = [(None, None, value)]
@@ -314,7 +312,7 @@ class Why(Arrays, Result):
         return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
 
     def _reads(self, number: int, all: bool) -> str:
-        """Says which character a head takes most from, or with `all`, what several of them add."""
+        """Says which character adds most through a head; with `all`, what several of them add."""
         if self.parts[number].kind != "head":
             return ""
         values = self._sources(number)

@@ -24,9 +24,9 @@ from gpt.heads.attention_map import FigureForm, require_memory_for_map
 from gpt.heads.measures import (
     RULE,
     Measure,
+    describe_attention,
     greatest_strengths,
     head_name,
-    looks_at,
     measure_heads,
     name_heads,
     offset_names,
@@ -36,7 +36,14 @@ from gpt.heads.measures import (
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Hook, Reader
 from gpt.reading.score import surprisals, windows_at_once
-from gpt.show.result import Arrays, Column, Result, format_of_path, short_number, signed_number
+from gpt.show.result import (
+    Column,
+    ReadOnlyArrays,
+    Result,
+    format_of_path,
+    short_number,
+    signed_number,
+)
 from gpt.storage import files
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import pluralize
@@ -54,12 +61,11 @@ REPLACED_BY = {
 
 
 @dataclass(frozen=True, repr=False)
-class Survey(Arrays, Result):
+class Survey(ReadOnlyArrays, Result):
     """The measures of all heads on `windows` windows of `characters` characters each.
 
-    text: the name of the text. set_heads: the number of heads in the first layer whose first
-    weights gptx has set (docs/heads.md). Head h of these began by looking at the character h + 1
-    places before.
+    text: the name of the text. set_heads: the number of heads in the first layer that gptx set
+    before the training (docs/heads.md), so that head h looked at the character h + 1 places before.
     """
 
     measures: tuple[Measure, ...]
@@ -95,7 +101,7 @@ class Survey(Arrays, Result):
         """(L, H) names of the heads, "" for a head without a name."""
         return name_heads(self.measures)
 
-    def of(self, name: str) -> list[tuple[int, int]]:
+    def heads_named(self, name: str) -> list[tuple[int, int]]:
         """Returns (layer, head) of the heads with a name, in the order of `ranking`. name:
         "induction", "duplicate", "previous", "2 back", …, "sink", or "" for no name.
         """
@@ -124,14 +130,14 @@ class Survey(Arrays, Result):
         measure = "back" if name == "previous" or name.endswith(" back") else name
         return {
             "head": head_name(*place),
-            "looks_at": looks_at(name),
+            "looks_at": describe_attention(name),
             "weight": float(values[measure][place]) if name else None,
             "rise": float(values["ablation"][place]) if "ablation" in values else None,
             "began": "(induction)" if name == "induction" else self._began(place),
         }
 
     def _began(self, place: tuple[int, int]) -> str:
-        """Returns "began so" for a head that does what gptx's first weights made it do, or ""."""
+        """Returns "began so" for a head that looks where gptx set it to look, otherwise ""."""
         layer, head = place
         is_set = layer == 0 and head < self.set_heads
         same = self._name(place) == offset_names(np.array(head + 1))
@@ -150,7 +156,7 @@ class Survey(Arrays, Result):
                 for place in self.ranking()
                 for measure in self.measures
             ]
-        others = self.of("")
+        others = self.heads_named("")
         listed = [place for place in self.ranking() if self._name(place) or len(others) == 1]
         rows = [self._row(place) for place in listed[:MOST_SHOWN]]
         blank = dict.fromkeys(("weight", "rise", "began"))
@@ -158,7 +164,7 @@ class Survey(Arrays, Result):
             more = f"{len(listed) - MOST_SHOWN} more"
             rows.append({"head": more, "looks_at": "at one of these"} | blank)
         if len(others) > 1:
-            row = {"head": f"{len(others)} heads", "looks_at": looks_at("")} | blank
+            row = {"head": f"{len(others)} heads", "looks_at": describe_attention("")} | blank
             if "ablation" in self.to_numpy():
                 row["rise"] = self._row(others[0])["rise"]
                 row["began"] = f"most: {head_name(*others[0])}"
@@ -169,7 +175,7 @@ class Survey(Arrays, Result):
         """Returns a row of the long form: one measure of one head."""
         title = measure.title
         if measure.offsets is not None:
-            title = looks_at(str(offset_names(measure.offsets)[place]))
+            title = describe_attention(str(offset_names(measure.offsets)[place]))
         return {
             "head": head_name(*place),
             "measure": title,
@@ -256,8 +262,7 @@ def survey(
 ) -> Survey:
     """Computes all measures over windows of block_size from (n,) ids of the text named `text`.
 
-    done: is called with the share of the ablation that is done. Raises TextError if the text is too
-    short.
+    done: gets the share of the ablation that is done. Raises TextError if the text is too short.
     """
     config, ablation = reader.config, options.ablate
     windows = spread_windows(ids, config.block_size, options.windows)
@@ -317,9 +322,9 @@ def mean_contexts(reader: Reader, windows: Ids) -> Array:
     return _mean([_Part(reader, part, False) for part in _divided(windows, reader.config)])
 
 
-def other_windows(N: int) -> Ids:
-    """Returns (N,) for every window the number of another window; all numbers occur once. The
-    choice is random, with a fixed seed. Raises TextError if N is 1.
+def draw_other_windows(N: int) -> Ids:
+    """Returns (N,) numbers: for every window, the number of another window. Every number occurs
+    once. The choice is random, with a fixed seed. Raises TextError if N is 1.
     """
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
@@ -337,7 +342,7 @@ def _divided(windows: Ids, config: ModelConfig) -> list[Ids]:
 
 def _replacement_parts(reader: Reader, windows: Ids, how: Ablation) -> list[_Part]:
     """Divides the windows into parts, and computes what replaces the outputs of the heads there."""
-    others = other_windows(len(windows)) if how == "resample" else None
+    others = draw_other_windows(len(windows)) if how == "resample" else None
     parts = [_Part(reader, w, others is not None) for w in _divided(windows, reader.config)]
     ends = np.cumsum([len(part.ids) for part in parts])[:-1]
     for layer, mean in enumerate(_mean(parts)[:, :, None]):  # (H, 1, D)
@@ -357,10 +362,10 @@ def _mean(parts: Sequence[_Part]) -> Array:
 
 
 class _Part:
-    """B of the windows, with what the whole model computes for them.
+    """B of the windows, and what the model computes for them with all heads.
 
     sums: for every layer, the (H, D) sums of the heads' outputs over all characters. contexts: for
-    every layer, the (B, H, T, D) outputs, if needed. replacements: for every layer, an array that
+    every layer, the (B, H, T, D) outputs, if `needed`. replacements: for every layer, an array that
     replaces the outputs and broadcasts to their shape.
     """
 

@@ -86,13 +86,13 @@ def _evaluate(
     """
     surprisals = None
     loss = score(model.reader, ids, model.mixture)
-    facts |= loss.numbers
+    facts |= loss.loss_record
     if chars:
         surprisals = replace(
             character_surprisals(model.reader, ids, model.vocabulary, model.mixture),
             places=places,
         )
-        facts["in_context"] = surprisals.score.numbers
+        facts["in_context"] = surprisals.score.loss_record
     measured = loss.nats, loss.characters, loss.characters
     facts["counting"] = manifest and counting_record(manifest, measured)
     to_beat = compare_with_counting(manifest, measured) if manifest else ""

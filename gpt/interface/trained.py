@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gpt.model import GPT
     from gpt.reading.gpt import Array
     from gpt.reading.probe import Device
-    from gpt.reading.sampler import Decoders, Samples
+    from gpt.reading.sampler import DecoderPool, Samples
     from gpt.reading.score import Evaluation
     from gpt.reading.writing import Novelty, Passages
     from gpt.storage.overview import Curve, Runs
@@ -226,14 +226,14 @@ class TrainedGPT:
         return load_mixture(self.stored)
 
     @cached_property
-    def decoders(self) -> Decoders:
+    def decoders(self) -> DecoderPool:
         """The decoders that generate text, with KV caches."""
         from gpt.reading.decode import ParallelDecoder
-        from gpt.reading.sampler import Decoders
+        from gpt.reading.sampler import DecoderPool
 
         reader = self.reader
         first = reader if isinstance(reader, DeviceReader) else ParallelDecoder(reader)
-        return Decoders(first)
+        return DecoderPool(first)
 
     @keywords_from(SampleCall)
     def sample(self, call: SampleCall) -> Any:
@@ -446,7 +446,7 @@ class TrainedGPT:
         """The weights under TransformerLens's names: weights["W_Q", layer, head]."""
         from gpt.heads.activations import Weights
 
-        return Weights.of(self.reader)
+        return Weights.of_reader(self.reader)
 
     def torch(self) -> GPT:
         """A copy of the GPT as a torch module with trainable weights, without dropout. It maps

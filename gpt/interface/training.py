@@ -101,10 +101,10 @@ class PlannedTraining:
 
     def make_trainer(self) -> Trainer:
         """Makes the model and the optimizer."""
-        from gpt.reading.probe import prove_tensors
+        from gpt.reading.probe import check_tensors
         from gpt.training.trainer import Trainer
 
-        trainer = Trainer(self.run, self.job, self.checkpoint, prove_tensors)
+        trainer = Trainer(self.run, self.job, self.checkpoint, check_tensors)
         if self.log is not None and ranks.is_first():
             trainer.records.track(self.plan.manifest.step)
         return trainer

@@ -1,4 +1,4 @@
-"""The transformer from ids to logits, its first weights, and its forward pass on a device.
+"""The transformer from ids to logits, its initial weights, and its forward pass on a device.
 
 Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
@@ -27,7 +27,7 @@ from gpt.vocabulary import Ids
 Array = npt.NDArray[np.float32]
 STD = 0.02
 COMMON = 0.5  # length of the vector common to all embeddings, relative to their random part
-PEAK = 8.0  # score before the softmax of the character that a head first attends to
+PEAK = 8.0  # score, before the softmax, of the character that a head attends to at first
 _BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # have a row for each character
 SLOWEST = 0.1  # radians per character; slower rotations cannot tell neighbours apart
 
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, rotate: Rotate, **options: Any) -> Tensor:
         """(B, T, C) -> (B, T, C). options: further arguments of attention. These are the layer's
-        `Cache.attention_arguments`, or `keep`, which receives all stages except those of
+        `KeyValueCache.attention_arguments`, or `keep`, which receives all stages except those of
         feed-forward.
         """
         middle: Tensor = x + self.attention(self.norm1(x), rotate, **options)
@@ -60,7 +60,7 @@ class Block(nn.Module):
         return after
 
 
-class Cache:
+class KeyValueCache:
     """Stores the (L, B, H, S, D) keys and values of all positions so far, S = block_size. at: the
     positions of the ids of the next forward pass. The caller sets it.
     """
@@ -99,7 +99,7 @@ class GPT(nn.Module):
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight
 
-    def stream(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+    def residual_stream(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, C) residual stream after the last norm; (B, 1, C) with a cache."""
         at = slice(ids.shape[1]) if cache is None else cache.at
         x = self.dropout(self.position.embed(self.token_embedding(ids), at))  # (B, T, C)
@@ -110,15 +110,15 @@ class GPT(nn.Module):
         x = x if cache is None else x[:, -1:]
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, vocab_size) logits. With a cache, the ids are those at the positions
         `cache.at`, and the logits are (B, 1, vocab_size), after the last id. A cache needs fused
         attention.
         """
-        return self.lm_head(self.stream(ids, cache))  # type: ignore[no-any-return]
+        return self.lm_head(self.residual_stream(ids, cache))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
-        """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), tied ones once."""
+        """Returns name -> parameter as in a checkpoint (ModelConfig.shapes), no tied copies."""
         state = self.state_dict()
         return {name: state[name].detach() for name in self.config.shapes()}
 
@@ -132,7 +132,7 @@ class GPT(nn.Module):
 def initialise(model: GPT, seed: int) -> None:
     """Initialises the weights as GPT-2 does (Radford et al. 2019). Weights are drawn from N(0,
     0.02²), and those of residual projections divided by √(2·n_layer), or by √n_layer in a model
-    without feed-forward. Both forms of attention get the same numbers.
+    without feed-forward. Fused attention and separate heads get the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
@@ -151,7 +151,7 @@ def initialise(model: GPT, seed: int) -> None:
 
 
 def copy_weights(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Copies another model's weights, whose vocabulary is the start of this model's vocabulary. The
+    """Copies the weights of a model whose vocabulary is the start of this model's vocabulary. The
     embedding and output rows of new characters start as the mean of the known rows (Hewitt 2021).
     So no new character is likelier at first than the known ones are on average.
     """
@@ -167,7 +167,7 @@ def copy_weights(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
 def _start_on_previous(
     config: ModelConfig, stored: dict[str, Tensor], generator: torch.Generator
 ) -> None:
-    """Sets first weights with which head h of the first layer attends h + 1 characters back.
+    """Sets initial weights with which head h of the first layer attends h + 1 characters back.
 
     Otherwise a GPT must first learn such heads (Olsson et al. 2022). Training may change them.
     A common vector is added to all embeddings, and queries and keys read it. Rotary positions
@@ -191,21 +191,21 @@ def _start_on_previous(
 
 
 class DeviceGPT:
-    """A GPT on a device, which the reader uses (probe.Device). `start` sets B, the streams."""
+    """A GPT on a device, for the reader (probe.Device). `start` sets B, the number of streams."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
         self._forms: dict[Attention, GPT] = {}
-        self._cache = Cache(self.config, 0, self._device)
+        self._cache = KeyValueCache(self.config, 0, self._device)
 
     def make_twin(self) -> DeviceGPT:
         twin = copy(self)
-        twin._cache = Cache(self.config, 0, self._device)
+        twin._cache = KeyValueCache(self.config, 0, self._device)
         return twin
 
     def start(self, ids: Ids) -> Array:
         if len(ids) != self._cache.keys.shape[1]:
-            self._cache = Cache(self.config, len(ids), self._device)
+            self._cache = KeyValueCache(self.config, len(ids), self._device)
         self._cache.at = slice(0)
         return self._continue(ids)
 
@@ -215,7 +215,7 @@ class DeviceGPT:
     @torch.inference_mode()
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C): the residual stream after the last norm."""
-        return _finite(self._with("fused").stream(self._tokens(ids)))
+        return _finite(self._with("fused").residual_stream(self._tokens(ids)))
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:

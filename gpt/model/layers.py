@@ -52,8 +52,7 @@ class Dropout(nn.Module):
     """In training, sets numbers to 0 with probability p, and divides the others by 1 − p.
 
     Srivastava et al. 2014 describe it. On a CPU, one random byte decides about a number, so p is
-    rounded to 256ths. torch's own dropout draws four bytes for a number, and takes a third of a
-    training step.
+    rounded to 256ths. torch's own dropout draws four bytes for a number, and is slower.
     """
 
     def __init__(self, p: float) -> None:

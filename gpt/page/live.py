@@ -2,8 +2,8 @@
 content policy permits no other script or style, and no network access. assets/model/protocol.js
 describes its data.
 
-The file has texts with their logits. The page computes these logits again, and shows no numbers if
-its own differ. The logits are those of the weights in the file, which are float32 or float16.
+The file has texts with their logits, and the page computes these logits again. If the two differ,
+the page shows no numbers. The logits are those of the file's weights, in float32 or float16.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure
 from gpt.heads.survey import mean_contexts, spread_windows
 from gpt.reading.gpt import Array, Reader
-from gpt.reading.probe import allowed_in_float32
+from gpt.reading.probe import float32_tolerance
 from gpt.storage.checkpoint_files import StoredModel, Tensors, pick_probe_logits
 from gpt.vocabulary import Ids
 from gpt.words import escape
@@ -127,15 +127,13 @@ def _repeated_word(excerpt: str) -> str:
     """
 
     def unfitness(word: str) -> tuple[bool, bool, int]:
-        """Less is better. The letter before the last two should stand in the word only once:
-        otherwise a head cannot know which letter follows it.
+        """Returns a key; the smallest is best. The third letter from the end should stand in the
+        word only once. Otherwise a head cannot know which letter follows it.
         """
         return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
 
     lines = excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
-    words = [
-        line[: -(-len(line) // TIMES)] for line in lines
-    ]  # with the space after the word, if any
+    words = [line[: -(-len(line) // TIMES)] for line in lines]  # a space may follow the word
     word = min(words, key=unfitness)
     return word + word[:-2]
 
@@ -148,7 +146,7 @@ def page_html(title: str, data: Mapping[str, Any]) -> str:
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII without the characters <, > and &, so that HTML cannot take it for markup."""
+    """JSON in ASCII without the characters <, > and &, which a browser could read as markup."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -175,7 +173,7 @@ def join_scripts(script: str) -> str:
 
 @cache
 def _fixed_parts() -> dict[str, str]:
-    """The style, the script, and the content policy, which permits only these two, by hash."""
+    """The style, the script, and the content policy, which permits only these two by hash."""
     style = _read("page.css")
     worker = json.dumps(join_scripts("model/worker.js")).replace("</", r"<\/")
     script = f"globalThis.WORKER = {worker};\n{join_scripts('page.js')}"
@@ -214,7 +212,7 @@ def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
         "manifest": [{"name": name, "shape": tensor.shape} for name, tensor in tensors.items()],
         "bits": bits,
         "tensors": compress_tensors(tensors),
-        "means": in_base64(means.astype("<f4")),
+        "means": encode_base64(means.astype("<f4")),
         "probe": probe_record(stored, reader),
     }
 
@@ -257,8 +255,8 @@ def probe_record(stored: StoredModel, reader: Reader) -> dict[str, Any]:
         largest = max(largest, float(np.abs(logits).max()))
         for row, expected in zip(ids, logits, strict=True):
             numbers = pick_probe_logits(expected[None], kept).astype("<f4")
-            texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
-    return {"texts": texts, "kept": kept, "tolerance": allowed_in_float32(error, largest)}
+            texts.append({"ids": row.tolist(), "logits": encode_base64(numbers)})
+    return {"texts": texts, "kept": kept, "tolerance": float32_tolerance(error, largest)}
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
@@ -271,5 +269,5 @@ def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
     return ids[: rows * length].reshape(rows, length)
 
 
-def in_base64(array: npt.NDArray[Any]) -> str:
+def encode_base64(array: npt.NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).data).decode()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ROWS = 384  # rows of activations that fit in a core's cache
 FIRST_CAPACITY = 1024  # positions for which keys and values are allocated at the start
-STREAM = 10_000  # bytes of Python objects, such as random numbers and text, for a sample
+STREAM = 10_000  # bytes that a sample's Python objects take, such as random numbers and text
 LEAST_STREAMS = 8  # fewest streams for a core; with fewer, another core saves no time
 
 Item = TypeVar("Item")
@@ -67,7 +67,7 @@ class CachedDecoder:
         return logits
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of the next ids."""
         if self._length == self._capacity:
             larger = self._empty_cache(len(ids), 2 * self._capacity)
             larger[..., : self._length, :] = self._cache
@@ -132,15 +132,15 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Sublayer:
-    """The two linear layers of attention or feed-forward: from the residual stream and back."""
+    """The first and the last linear layer of attention or of feed-forward."""
 
     reads: _Linear
     writes: _Linear
 
 
 class _Weights:
-    """The reader's weights, with those of its norms folded in. layers: the attention and the
-    feed-forward of each layer. The feed-forward is None if the model has none.
+    """The reader's weights, into which those of its norms are folded. layers: the attention and the
+    feed-forward of every layer. The feed-forward is None in a model without feed-forward.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -161,8 +161,8 @@ class _Weights:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
     def _reads(self, name: str, norm: str) -> _Linear:
-        """Folds the norm before a linear layer into it: W(n·w + b) = (W∘w)n + Wb. n is the residual
-        stream, centred and scaled to length 1.
+        """Folds a norm into the linear layer `name` after it: W(n·w + b) = (W∘w)n + Wb. n is the
+        residual stream, centred and scaled to length 1.
         """
         weight, bias = self._reader.weight_and_bias(name)
         gain, shift = self._reader.weight_and_bias(norm)
@@ -182,8 +182,7 @@ class _Weights:
 
 def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     """Raises OutOfMemory if n streams of `characters` need more memory than the machine has. Linux
-    grants memory that it does not have, and kills the process that uses it. The check is made for
-    streams on a GPU, too.
+    grants more memory than it has, and kills a process that uses too much.
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
@@ -234,7 +233,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class ParallelDecoder:
-    """A gpt.Decoder that divides the streams among the cores. `start` sets how many it uses."""
+    """A gpt.Decoder that divides the streams among the cores. `start` sets the number of cores."""
 
     def __init__(self, reader: Reader) -> None:
         self.config, self._decoders, self._shares = reader.config, [CachedDecoder(reader)], 1
@@ -267,7 +266,7 @@ class ParallelDecoder:
 
 @one_blas_thread()
 def map_on_cores(work: Callable[[Item], Output], items: Sequence[Item]) -> list[Output]:
-    """Returns `work(item)` for all items, in order. Every core takes one item after another."""
+    """Returns `work(item)` for all items, in order. A core that is free takes the next item."""
     threads = min(len(items), cores())
     if threads <= 1:
         return [work(item) for item in items]

@@ -1,8 +1,9 @@
 """The trained model in numpy: one forward pass that names and keeps every stage.
 
 A stage is an intermediate array of the forward pass, for example the attention weights.
-This code shares nothing with the torch model. Whenever a checkpoint is opened, its probe compares
-the logits of both (probe.py). The reader knows ids, but no text and no files.
+This code shares nothing with the torch model. Whenever a checkpoint is opened, the reader computes
+the logits of its probe again, and gptx compares them with torch's (probe.py). The reader knows ids,
+but no text and no files.
 A hook receives every stage as it is computed, and can change it (gpt/heads/activations.py).
 Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
-from gpt.show.result import Arrays, read_only
+from gpt.show.result import ReadOnlyArrays, read_only
 from gpt.vocabulary import Ids
 
 Array = npt.NDArray[np.floating[Any]]
@@ -49,7 +50,7 @@ class Decoder(Protocol):
         """Starts B new streams: (B, n) ids -> (B, vocab_size) logits of the next characters."""
 
     def step(self, ids: Ids) -> Array:
-        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of what follows."""
+        """Adds one id to every stream: (B,) ids -> (B, vocab_size) logits of the next ids."""
 
     def make_twin(self) -> Decoder:
         """Returns a decoder of the same model, with streams of its own."""
@@ -126,7 +127,7 @@ ACTIVATIONS: dict[str, Activation] = {
 class Position:
     """A model without positions; base class of the other kinds of positions.
 
-    `at`, an argument of the methods, is the range of positions of the other arguments.
+    The argument `at` of the methods is the range of the positions that the other arguments have.
     Constants are computed for the positions of a text, not for the whole context, because even a
     small model file may declare a context of a million characters.
     """
@@ -219,7 +220,7 @@ POSITIONS: dict[str, type[Position]] = {
 
 
 @dataclass(frozen=True, repr=False)
-class Stages(Arrays):
+class Stages(ReadOnlyArrays):
     """The stages of one layer for T characters. docs/heads.md explains them. The first axis is T,
     or H for the stages of heads.
     """

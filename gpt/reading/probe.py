@@ -3,9 +3,9 @@
 A checkpoint's probe is a text with the logits that the torch model computed for it in float64.
 When a checkpoint is opened, the numpy reader computes the logits again, in float64. The two must
 agree up to the rounding of the stored float32 logits. A comparison in float32 would reject healthy
-models: with sharp attention, a rounding error can select another key, and then the logits differ by
-a hundredth of the largest logit. So gptx only reports the difference in float32, which shows how
-exact the model's numbers are.
+models. With sharp attention, a rounding error can move the attention to another key, and then the
+logits differ by a hundredth of the largest logit. So gptx only reports the difference in float32,
+which shows how exact the model's numbers are.
 
 A device (a GPU) must compute the probe, too, before it is used (DeviceReader). If the device does
 not open, or computes other logits than numpy, gptx prints one line and uses numpy instead. A later
@@ -30,15 +30,13 @@ from gpt.vocabulary import Ids
 
 PROBE = "logits = torch's at saving"
 TOLERANCE = 1e-6  # relative to the largest logit
-#: The float32 logits of another program may differ from the float64 ones by TIMES the error of
-#: numpy's float32 logits, or by LEAST times the largest logit if that is more.
+#: The float32 logits of a GPU or a browser may differ from numpy's float64 logits by TIMES the
+#: error of numpy's float32 logits, or by LEAST times the largest logit if that is more.
 TIMES, LEAST = 10, 1e-4
 
 
 def open_checked_reader(stored: StoredModel) -> tuple[Reader, Check]:
-    """Returns a model file's reader and the check of its probe. Raises CheckpointError if the check
-    fails.
-    """
+    """Returns a model file's reader and its passed check. Raises CheckpointError if it fails."""
     reader = Reader(stored.config, stored.tensors)
     proof = check_probe(reader, stored.probe)
     if not proof.passed:
@@ -49,8 +47,8 @@ def open_checked_reader(stored: StoredModel) -> tuple[Reader, Check]:
     return reader, proof
 
 
-def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-    """Checks, as `check_probe` does, tensors for which no reader exists yet."""
+def check_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
+    """Checks the probe with the tensors of a model that has no reader yet. See `check_probe`."""
     return check_probe(Reader(config, tensors), probe)
 
 
@@ -68,9 +66,9 @@ def probe_error(reader: Reader, probe: Probe) -> float:
         return probe.largest_error(map(reader.logits, reader.forward(probe.ids)))
 
 
-def allowed_in_float32(error: float, largest: float) -> float:
-    """Returns how far another program's float32 logits may be from the float64 logits. error: that
-    of numpy's float32 logits. largest: the largest logit.
+def float32_tolerance(error: float, largest: float) -> float:
+    """Returns how far the float32 logits of a GPU or a browser may be from numpy's float64 logits.
+    error: the error of numpy's float32 logits. largest: the largest logit.
     """
     return max(TIMES * error, LEAST * largest)
 
@@ -98,8 +96,8 @@ def _explained() -> Iterator[None]:
 
 
 class DeviceReader(Reader):
-    """A reader and Decoder that computes on a device. numpy computes forward passes with a
-    hook, and everything in float64. Methods raise GptxError if the device fails.
+    """A reader and Decoder that computes on a device. numpy computes passes with a hook, and
+    all passes in float64. Methods raise GptxError if the device fails.
     """
 
     def __init__(self, reader: Reader, device: Device) -> None:
@@ -135,7 +133,7 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
     """Returns a reader that computes on the device, if the device computes the probe's logits.
     Otherwise prints one line and returns the same reader.
     """
-    allowed = allowed_in_float32(probe_error(reader, probe), float(np.abs(probe.logits).max()))
+    allowed = float32_tolerance(probe_error(reader, probe), float(np.abs(probe.logits).max()))
     try:
         device = open_device()
         for logits in _logits_of(device, reader, probe.ids):
@@ -149,8 +147,8 @@ def reader_on_device(reader: Reader, probe: Probe, open_device: Callable[[], Dev
 
 
 def _logits_of(device: Device, reader: Reader, ids: Ids) -> Iterator[Array]:
-    """(R, L) ids -> yields (R, L, vocab_size) logits for each method of the device. The methods are
-    the forward pass, the layers one by one, and the decoder, which computes the last two positions.
+    """(R, L) ids -> yields (R, L, vocab_size) logits three times: by the device's forward pass, by
+    its layers one after the other, and by its decoder, which computes the last two positions.
     """
     logits = reader.logits(device.forward(ids))
     yield logits

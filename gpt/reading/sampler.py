@@ -10,9 +10,8 @@ character depends on the text before it, the seed, and the number of characters 
 does not depend on where in the text the prompt ended.
 
 Going back. The option `avoid_copies` forbids characters that would complete a passage copied from
-the training text. If the allowed characters together have less than LEAST of the probability, the
-text would break in the middle of a word. So the sample then goes back to an earlier character, and
-draws another one there.
+the training text. If the allowed characters have less probability than LEAST in total, the
+text would break in the middle of a word. So the sample then goes back, and draws another character.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Kept = npt.NDArray[np.bool_]
 
 
 def window_start(length: int, block_size: int) -> int:
-    """Returns where the window of a text of `length` characters begins (The window, above)."""
+    """Returns where the window of a text of `length` characters begins (see above)."""
     hop = max(1, block_size // 2)
     return max(0, -(-(length - block_size) // hop) * hop)
 
@@ -120,18 +119,20 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
             yield bits * 2.0**-53
 
 
-REACH = 1000  # characters of the end of a text in which repeated passages are searched
+REACH = 1000  # repeated passages are searched in this many characters at the end of a text
 SHORTEST, LONGEST = 6, 64  # characters of the shortest and the longest repeated passage
 
 
 def lower_repetition(scores: Array, past: Ids, penalty: float) -> Array:
     """(B, V) logits after (B, n) past ids -> (B, V) logits, lower for ids that repeat passages.
 
-    A logit falls by `penalty` for every character of the repeated passage from the SHORTEST-th on.
+    A repeated passage of n ≥ SHORTEST characters lowers the logit of its last character by
+    `penalty` · (n − SHORTEST + 1).
     Only passages are punished (after DRY, p-e-w 2024), because a penalty on single characters
     (Keskar et al. 2019) would ban frequent letters.
     """
-    repeated = np.zeros(past.shape)  # how many characters before a place also end the text
+    # For every place: the length of the passage before it that also stands at the end of the text.
+    repeated = np.zeros(past.shape)
     same = np.ones(past.shape, bool)
     for back in range(1, min(LONGEST, past.shape[1])):
         same[:, :back] = False
@@ -206,10 +207,10 @@ def sample_ids(
 
 
 LEAST = 0.1  # if the allowed characters have less probability, the sample goes back
-TRIES = 1000  # steps back since the last yielded character, after which the sample ends
+TRIES = 1000  # the sample ends after this many steps back without a yielded character
 
 
-def sample_new_ids(
+def sample_without_copies(
     begin: Callable[[Ids], Generator[Array, Ids, None]],
     prompt: Ids,
     config: SampleConfig,
@@ -219,13 +220,13 @@ def sample_new_ids(
     """Yields the new ids of one sample, which contain none of the passages `copies`.
 
     begin: starts `next_scores` after a text. See Going back above. Ends early if only copies could
-    follow. An id is yielded when it can no longer change: after as many further characters as a
-    passage has.
+    follow. An id is yielded when `copies.length` further ids are drawn, because until then the
+    sample may go back to it.
     """
     text, first, tries, ids = prompt.tolist(), len(prompt), 0, None
     texts: Any = begin(prompt)
-    # For every character that may still change: the logits, −inf for what is forbidden there, and
-    # the model's probabilities.
+    # For every character that may still change: the logits, −inf for forbidden characters, and the
+    # model's probabilities.
     places = list[tuple[Probabilities, Probabilities]]()
     while len(text) < first + config.length and tries < TRIES:
         scores = texts.send(ids).astype(np.float64)
@@ -292,9 +293,9 @@ class StopFilter:
         return held
 
 
-class Decoders:
-    """Lends decoders of one model to Samples that may be drawn at the same time. One of them gets
-    `first`, and the others get twins of it while `first` is lent.
+class DecoderPool:
+    """Lends decoders of one model to Samples that may be drawn at the same time. If `first` is
+    already lent, lends a twin of it.
     """
 
     def __init__(self, first: Decoder) -> None:
@@ -313,7 +314,7 @@ class Decoders:
 
 
 class Samples(Iterator[list[str]]):
-    """Yields the new texts of all config.n samples step by step, "" for a stopped sample.
+    """Yields a list at every step: the new text of every sample, "" for a stopped sample.
 
     decoding: lends a decoder until the samples are complete or dropped. copies: passages that the
     new text must not contain; with them, one sample is written after the other. start: a text that
@@ -397,7 +398,7 @@ def _texts(
             begin = partial(next_scores, decoder, config=one, mixture=mixture, banned=banned)
             for number, gate in enumerate(filters):
                 stream, count = uniforms(seed_of(config), number), 0
-                for token in sample_new_ids(begin, prompt, one, copies, stream):
+                for token in sample_without_copies(begin, prompt, one, copies, stream):
                     gained, count = [""] * config.n, count + 1
                     gained[number] = gate.push(characters[token])
                     yield gained

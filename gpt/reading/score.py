@@ -21,7 +21,7 @@ from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Array, Reader
-from gpt.show.result import Arrays, Passage, Result
+from gpt.show.result import Passage, ReadOnlyArrays, Result
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import nats_to_bits, pluralize
 
@@ -33,9 +33,9 @@ FULL_COLOUR = 10  # bits of surprisal that get the strongest colour
 class Score:
     """The loss of a text. nats: the mean per character. characters: how many were predicted.
 
-    For a model with counting, also gpt and counting: the losses, in nats, of the GPT alone and of
-    counting alone; and sum_error: how far the sum of the predicted probabilities is from 1, at the
-    worst position.
+    The other fields are None for a model without counting. gpt, counting: the losses, in nats, of
+    the GPT alone and of counting alone. sum_error: the largest difference, over all positions,
+    between the sum of the predicted probabilities and 1.
     """
 
     nats: float
@@ -55,7 +55,7 @@ class Score:
         return math.exp(self.nats)
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def loss_record(self) -> dict[str, Any]:
         """The loss for --json. For a model with counting, also the losses of both experts alone."""
         numbers: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
         numbers |= {"perplexity": self.perplexity, "characters": self.characters}
@@ -66,13 +66,13 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Surprisals(Arrays):
+class Surprisals(ReadOnlyArrays):
     """How well a model predicts every character of a text after the first.
 
     nats: (n − 1,) −ln of the character's probability. likeliest: (n − 1,) the likeliest ids there.
     chances: (n − 1,) the probabilities of the likeliest ids. text: the n characters. characters:
-    the vocabulary, id -> character. places: (n,) the positions of the characters in their file, if
-    the text leaves some out.
+    the vocabulary, id -> character. places: (n,) the characters' positions in their file, if
+    `text` lacks characters of the file.
     """
 
     nats: Array
@@ -111,9 +111,8 @@ class Surprisals(Arrays):
 class Evaluation(Score, Result):
     """The result of `eval`: how well a model predicts the text named `name`.
 
-    surprisals: those of all characters, with the option `chars`. to_beat: a sentence that compares
-    the loss with that of counting, on the validation split. about: further entries of --json about
-    the text and the model.
+    surprisals: of all characters, with the option `chars`. to_beat: a sentence that compares
+    the loss with that of counting, on the validation split. about: more entries of --json.
     """
 
     name: str
@@ -128,7 +127,7 @@ class Evaluation(Score, Result):
     def facts(self, all: bool = False) -> Mapping[str, str]:
         facts = {
             "loss": f"{self.nats:.4f} nats a character ({self.bits:.3f} bits)",
-            "that is": f"as uncertain as among {self.perplexity:.1f} equal characters",
+            "that is": f"as uncertain as among {self.perplexity:.1f} equally likely characters",
         }
         if self.gpt is not None:
             facts["GPT alone"] = f"{self.gpt:.4f} nats"
@@ -138,7 +137,7 @@ class Evaluation(Score, Result):
             facts["counting"] = f"{self.counting:.4f} nats, alone"
         if self.surprisals is not None and self.surprisals.score.nats != self.nats:
             facts["in context"] = (
-                f"{self.surprisals.score.nats:.4f} nats, with half a window or more"
+                f"{self.surprisals.score.nats:.4f} nats, with at least half a window before it"
             )
         return facts
 
@@ -211,7 +210,7 @@ def character_surprisals(
 
 @dataclass(frozen=True)
 class _Windows:
-    """B windows of a text that predict T characters each.
+    """B windows of a text, in each of which T characters are predicted.
 
     starts: (B,) the places of the first predicted characters. before: how many characters of
     context precede a window's first predicted character. length: T.
@@ -228,7 +227,7 @@ class _Windows:
         return logits.reshape(-1, logits.shape[-1])
 
     def expected(self, ids: Ids) -> Ids:
-        """Returns (B · T,) ids of the characters that really stand there."""
+        """Returns the (B · T,) ids that the text has at the predicted positions."""
         following: Ids = ids[self.starts[:, None] + np.arange(self.length)]
         return following.ravel()
 
@@ -238,7 +237,7 @@ class _Windows:
 
 
 def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
-    """Divides a text into windows, and groups as many as one forward pass may take.
+    """Divides a text into windows, and groups as many windows as one forward pass can take.
 
     overlapping: every window begins half a window after the one before it, and predicts only the
     characters of its second half.
@@ -251,9 +250,8 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
     windows = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
     rows, whole = windows_at_once(config), (targets - before) // scored
-    for group in np.split(
-        starts, [*range(rows, whole, rows), whole]
-    ):  # the last one may be shorter
+    # The last window may be shorter, so it has a group of its own.
+    for group in np.split(starts, [*range(rows, whole, rows), whole]):
         if len(group):
             length = min(scored, targets - int(group[0]))
             windows.append(_Windows(group + 1, before + 1, length))

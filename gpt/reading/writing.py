@@ -1,7 +1,7 @@
 """Writes samples of several prompts and new items of a list, and finds what a text copies.
 
-A copied passage is one that also stands in another text, mostly the training text. `longest_copies`
-finds the longest one of a text. Hashes find the copied passages of one length (Karp & Rabin 1987),
+A copied passage also stands in another text, mostly the training text. `longest_copies` finds the
+longest copied passage of a text. Hashes find the copied passages of one length (Karp & Rabin 1987),
 and a binary search finds the largest length. `Passages` tells which characters complete a copy.
 """
 
@@ -35,10 +35,10 @@ ONLY_COPIES = (
 )
 AT_ONCE = 64  # samples in a round of new_items
 MOST_ROUNDS = 20  # rounds without a new item, after which new_items ends
-NEXT_SEED = 2**32  # the difference of two rounds' seeds
-MOST = 32_000_000  # characters to search for copies; each takes 8 bytes for its hash
+NEXT_SEED = 2**32  # the difference between the seeds of successive rounds
+MOST = 32_000_000  # the most characters searched for copies; every hash takes 8 bytes
 CHUNK = 2**16  # characters hashed at once, which fit a core's cache
-LONGEST = 60  # columns of a copied passage on the screen
+LONGEST = 60  # the most columns of a copied passage on the screen
 BASE = 0x9E3779B97F4A7C15  # base of the hashes, which are modulo 2⁶⁴
 INVERSE = pow(BASE, -1, 2**64)
 
@@ -73,9 +73,8 @@ class SampleWriter:
 
     stream: starts the samples of a prompt. file: the file whose lines are the prompts, if any;
     empty lines, and lines that the model cannot read, get no samples. samples: the written texts.
-    novelties: how much every sample copies, after `measure`. failures: Ctrl-C, too little memory,
-    and unreadable lines. A failure during the writing, also one that the caller appends, ends the
-    writing at once.
+    novelties: how much every sample copies; `measure` sets it. failures: Ctrl-C, too little memory,
+    and unreadable lines. A failure during the writing ends it; the caller may append a failure.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class SampleWriter:
                 raise self.failures[0]
 
     def measure(self, novelty: Callable[[Sequence[str]], list[Novelty]]) -> None:
-        """Measures what the samples copy, unless one is interrupted. `failures` collects errors."""
+        """Measures what the samples copy, unless a sample was interrupted. Adds to `failures`."""
         try:
             if all(sample.ended != "interrupted" for sample in self.samples):
                 self.novelties = novelty(self.samples)
@@ -131,7 +130,7 @@ class SampleWriter:
             if self.novelties:
                 novelty = self.novelties[number]
                 start = len(text) - len(sample.new) + novelty.longest.start
-                record["novelty"] = {**novelty.numbers, "start": start}
+                record["novelty"] = {**novelty.record, "start": start}
             yield record
 
     def notes(self) -> Iterator[str]:
@@ -233,7 +232,7 @@ class Novelty:
     def __str__(self) -> str:
         copy = self.longest
         if not copy.text:
-            return f"no character of {self.characters:,} stands in the training text"
+            return f"none of the {self.characters:,} characters is in the training text"
         copied = "".join(label(sign) if sign in "\n\t\r" else sign for sign in copy.text)
         times = "" if copy.times == 1 else f", and {pluralize(copy.times - 1, 'more time')}"
         return (
@@ -242,8 +241,8 @@ class Novelty:
         )
 
     @property
-    def numbers(self) -> dict[str, Any]:
-        """The numbers for --json: the length of text and copy, and the fields of Copy."""
+    def record(self) -> dict[str, Any]:
+        """Entries of --json: the lengths of text and copy, and the fields of Copy."""
         return {"characters": self.characters, "copied": len(self.longest), **vars(self.longest)}
 
 
@@ -273,9 +272,8 @@ def longest_copies(texts: Sequence[str], other: Ids, vocabulary: Vocabulary) -> 
             for start in times[at].nonzero()[0][:1].tolist():
                 place, passage = int(first[at[start]]), slice(start, start + length)
                 same = whole.ids[place : place + length]
-                if np.array_equal(
-                    hashed[number].ids[passage], same
-                ):  # other passages may have equal hashes
+                # Different passages may have equal hashes.
+                if np.array_equal(hashed[number].ids[passage], same):
                     copy = Copy(text[passage], start, place, int(times[at[start]]))
             passages.append(copy)
         return passages
@@ -297,13 +295,13 @@ class Passages:
         self._hashes.sort()
         self._powers = _power(BASE, np.arange(1, length + 1))
 
-    def completed_by(self, text: Sequence[int], kinds: int) -> npt.NDArray[np.bool_]:
-        """Returns (kinds,) booleans: whether an id after this text would complete a passage."""
+    def completed_by(self, text: Sequence[int], vocab_size: int) -> npt.NDArray[np.bool_]:
+        """Returns (vocab_size,) booleans: whether an id after the text would complete a passage."""
         begin = len(text) - self.length + 1
         if begin < 0:
-            return np.zeros(kinds, bool)
+            return np.zeros(vocab_size, bool)
         before = np.array(text[begin:], np.uint64) + np.uint64(1)
-        ids = np.arange(1, kinds + 1, dtype=np.uint64)
+        ids = np.arange(1, vocab_size + 1, dtype=np.uint64)
         hashes = (before * self._powers[:-1]).sum() + ids * self._powers[-1]
         completes: npt.NDArray[np.bool_] = self._hashes[self._hashes.searchsorted(hashes)] == hashes
         return completes

@@ -28,7 +28,7 @@ DPI = 300
 COLUMN, PAGE = 3.5, 7.0  # inches: the width of a column and of a page in a paper
 NUMBERS = 12  # the most rows and columns of a single matrix that shows its numbers
 LETTERS = 48  # the most rows and columns of a matrix whose labels are characters
-MOST = 100_000_000  # the most pixels of a PNG, whose drawing then takes 0.4 GB
+MOST = 100_000_000  # the most pixels of a PNG; drawing so many takes 0.4 GB
 INK, GREY, MASKED = "#202020", "#707070", "#d0d0d0"
 # The colours have even steps of lightness on white paper. The lowest colour is not white, so that a
 # small weight looks different from a masked cell, which is white.
@@ -39,7 +39,7 @@ SIGNED = (
     *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
 )
 BARS = ("#1f8a96", "#e28e52")
-#: The fonts that matplotlib tries for a character, in this order. It brings the first one itself.
+#: The fonts that matplotlib tries for a character, in this order. matplotlib includes the first.
 FAMILIES = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans JP"),
     *("Hiragino Sans", "PingFang SC", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic"),
@@ -107,8 +107,8 @@ def matrices_figure(
 def bars_figure(
     labels: Sequence[str], bars: Mapping[str, Sequence[float | None]], title: str, form: str
 ) -> bytes:
-    """Draws charts of horizontal bars side by side: name -> values, in the order of `labels`. A
-    value None has no bar. Raises ConfigError if matplotlib is missing.
+    """Draws a chart of horizontal bars for every name in `bars`, side by side. bars: name ->
+    values, one for each label; None: no bar. Raises ConfigError if matplotlib is missing.
     """
     with _style():
         from matplotlib.figure import Figure
@@ -128,7 +128,7 @@ def bars_figure(
 
 @contextmanager
 def _style() -> Iterator[list[str]]:
-    """Sets gptx's settings of matplotlib for the block, and silences its log messages. Yields the
+    """Sets gptx's settings of matplotlib for the block, and silences matplotlib's log. Yields the
     fonts of FAMILIES that are installed.
 
     Raises ConfigError if matplotlib is missing.
@@ -171,7 +171,7 @@ def _to_bytes(figure: Figure, form: str) -> bytes:
 
 
 class _Labels:
-    """Labels characters: with signs that an installed font has, otherwise with U+XXXX.
+    """Labels a character with a sign if an installed font has the sign, otherwise with U+XXXX.
 
     used: the characters that were labelled, in the order of their first use.
     """

@@ -18,7 +18,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gpt.show.result import Check, Matrix, short_number
-from gpt.show.terminal import GLYPHS, Screen, checks_line, prose, render, shade_style
+from gpt.show.terminal import GLYPHS, Screen, checks_line, render, shade_style, wrapping_text
 from gpt.words import label, legend, pad
 
 View = Literal["auto", "numbers", "heat", "top", "heads"]
@@ -26,7 +26,7 @@ THUMBNAIL = 24  # the most cells of the terminal on a side of a head's small pic
 
 
 def fitting_view(matrix: Matrix, screen: Screen, digits: int) -> View:
-    """The view that fits the screen: "numbers", otherwise "heat", otherwise "top"."""
+    """The first of the views "numbers", "heat" and "top" that fits the screen's width."""
     gutter = cell_len(_row_labels(matrix, screen)[0])
     count = len(matrix.columns)
     if gutter + count * _cell_width(matrix, screen, digits) <= screen.cells:
@@ -54,7 +54,11 @@ def draw(
     """
     parts: list[RenderableType] = []
     if view == "heads":
-        parts += [prose(titles[0], screen, "bold"), Text(), *draw_heads(matrices, across, screen)]
+        parts += [
+            wrapping_text(titles[0], screen, "bold"),
+            Text(),
+            *draw_heads(matrices, across, screen),
+        ]
     else:
         for matrix, title in zip(matrices, titles, strict=True):
             fitting = fitting_view(matrix, screen, digits) if view == "auto" else view
@@ -64,12 +68,12 @@ def draw(
                 lines = _heat(matrix, screen, digits)
             else:
                 lines = _top(matrix, screen, digits, top)
-            parts += [prose(title, screen, "bold"), Text(), *lines, Text()]
+            parts += [wrapping_text(title, screen, "bold"), Text(), *lines, Text()]
     text, style = checks_line(checks, screen)
     first, *others = remarks
     explained = " · ".join([first, *legend(matrices[0].text, screen.ascii), text])
-    parts.append(prose(explained, screen, style))
-    parts += [prose(remark, screen, "dim") for remark in others]
+    parts.append(wrapping_text(explained, screen, style))
+    parts += [wrapping_text(remark, screen, "dim") for remark in others]
     return render(parts, screen)
 
 

@@ -27,8 +27,8 @@ RECORD_DIGITS = 17  # significant digits that distinguish all float64 numbers
 
 @dataclass(frozen=True)
 class Check:
-    """A measured error of a result's numbers. The check passes if `error` is at most `bound`;
-    without a bound, if `error` is finite.
+    """A measured error of a result's numbers. The check passes if `error` is at most `bound`. A
+    check without a bound passes if `error` is finite.
 
     detail: only the long form of the result shows this check, unless it failed.
     """
@@ -75,8 +75,8 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A curve of a drawing: y over ascending x. A y that is not finite is not drawn."""
+class PlotLine:
+    """A curve of a drawing: y over ascending x. Points whose y is not finite are not drawn."""
 
     name: str
     x: Sequence[float]
@@ -100,9 +100,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix over a text. values: (rows, columns), NaN for an empty cell. rows: the positions of
-    the rows in the text. columns: the positions of the columns or, if not `square`, the dimensions
-    of a vector. weights: whether the values are attention weights: a row of them sums to 1.
+    """A matrix whose rows stand for characters of a text. values: (rows, columns), NaN for an empty
+    cell. rows: the characters' positions in the text. columns: the positions of the columns or, if
+    not `square`, the dimensions of a vector. weights: whether the values are attention weights.
     """
 
     name: str
@@ -132,7 +132,7 @@ def with_read_only_arrays(value: Any) -> Any:
     return value
 
 
-class Arrays:
+class ReadOnlyArrays:
     """Base of frozen dataclasses. Their arrays are read-only, also after copying or unpickling."""
 
     def __post_init__(self) -> None:
@@ -151,8 +151,8 @@ class Result:
     """Base of results. A subclass is a frozen dataclass and overrides the methods that it needs.
 
     `title`, `facts`, `curves`, `passage`, `columns`, `table_rows` and `sentence` are for people. A
-    method with the parameter `all` returns its long form if it is true. `record` and `rows` are for
-    programs. No field of a subclass may have the name of one of these methods.
+    method with the parameter `all` returns its long form if `all` is true. `record` and `rows` are
+    for programs. No field of a subclass may have the name of one of these methods.
     """
 
     #: The columns of the table for people; see `columns`.
@@ -167,8 +167,8 @@ class Result:
         """Name -> text. An empty text is not shown; a text may have several lines."""
         return {}
 
-    def curves(self) -> Sequence[Line]:
-        """The curves of the result's one drawing."""
+    def curves(self) -> Sequence[PlotLine]:
+        """The curves, which are drawn over each other."""
         return ()
 
     def passage(self) -> Passage | None:
@@ -197,7 +197,7 @@ class Result:
         return ()
 
     def record(self) -> Mapping[str, Any]:
-        """The values for programs beside the rows: name -> number, text, list or dictionary."""
+        """The values for programs besides the rows: name -> number, text, list or dictionary."""
         return {}
 
     def __repr__(self) -> str:
@@ -213,9 +213,7 @@ class Result:
         return csv_text([names, *round_floats(rows)])
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas.DataFrame; without rows, the record as one row. Raises ImportError
-        if pandas is not installed.
-        """
+        """A pandas.DataFrame of the rows, or else the record. Raises ImportError without pandas."""
         try:
             import pandas
         except ImportError:
@@ -256,9 +254,9 @@ def signed_number(value: float, digits: int = 2) -> str:
 
 def round_floats(values: Any, digits: int = ROW_DIGITS) -> Any:
     """Rounds the floats in a number, in an array, or in nested lists and dictionaries to `digits`
-    significant digits; the floats of an array always to ROW_DIGITS.
+    significant digits.
 
-    An array becomes a list. A float that is not finite becomes None.
+    An array becomes a list of numbers with ROW_DIGITS. A float that is not finite becomes None.
     """
     if getattr(values, "ndim", 0):  # an array
         return round_floats(values.tolist())
@@ -300,7 +298,7 @@ def format_of_path(path: Path, forms: Sequence[str]) -> Any:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Writes rows as CSV. None becomes an empty cell; spaces separate the values of a list.
+    """Writes rows as CSV. None becomes an empty cell. Spaces separate the values of a list.
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP advises.
     A single character cannot be a formula, so it stays as it is.

@@ -27,8 +27,8 @@ from rich.text import Text
 from gpt.show.result import (
     Check,
     Column,
-    Line,
     Passage,
+    PlotLine,
     Result,
     short_number,
     values_of_row,
@@ -40,9 +40,9 @@ UNLIMITED = 10_000  # the width of a pipe or a file
 BAR = 10  # the width of a bar for the value 1
 NARROWEST = 12  # the least width of a column of texts
 GAP = 2  # between two columns
-HEIGHT, WIDTH = 10, 76  # of a drawing: its lines, and its largest width
+HEIGHT, WIDTH = 10, 76  # the lines and the largest width of a drawing
 PAGE = 100  # the width of HTML
-MARKS = 9  # from one letter of a curve to the next
+MARKS = 9  # columns from one letter on a curve to the next; the columns between have dots
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 GLYPHS = " .:-=+*#%@"
 # From dark blue over teal to yellow, in even steps of lightness; colour-blind people can read it.
@@ -102,10 +102,10 @@ def draw_facts(facts: Mapping[str, str | Sequence[str]], screen: Screen) -> str:
 
 
 def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
-    """The parts of a result as objects that rich draws, with empty lines between groups of them."""
+    """The parts of a result as objects that rich draws. Empty lines separate groups of parts."""
     groups: list[list[RenderableType]] = [[]]
     if result.title:
-        groups[0].append(prose(result.title, screen, "bold"))
+        groups[0].append(wrapping_text(result.title, screen, "bold"))
     if facts := result.facts(screen.all):
         groups[0].append(_facts(facts, screen))
     if lines := [line for line in result.curves() if line.points]:
@@ -116,10 +116,10 @@ def parts_of_result(result: Result, screen: Screen) -> list[RenderableType]:
         groups.append([_table(result.columns(screen.all), rows, screen)])
     groups.append([])
     if sentence := result.sentence(screen.all):
-        groups[-1].append(prose(sentence, screen, "dim"))
+        groups[-1].append(wrapping_text(sentence, screen, "dim"))
     if checks := result.list_checks():
         text, style = checks_line(checks, screen)
-        groups[-1].append(prose(text, screen, style))
+        groups[-1].append(wrapping_text(text, screen, style))
     parts: list[RenderableType] = []
     for group in groups:
         if parts and group:
@@ -167,7 +167,7 @@ def _without_end(line: Sequence[Segment], coloured: bool) -> list[Segment]:
     return segments
 
 
-def prose(text: str, screen: Screen, style: str = "") -> Text:
+def wrapping_text(text: str, screen: Screen, style: str = "") -> Text:
     """A sentence, which rich wraps at spaces."""
     return Text(screen.line(text), style, overflow="fold")
 
@@ -187,7 +187,7 @@ def checks_line(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
 
 
 def in_ascii(text: str) -> str:
-    """A text in ASCII: "\\s" for the label ␠, the code for a sign without a replacement."""
+    """A text in ASCII. The label ␠ becomes "\\s"; a sign without a replacement becomes its code."""
     text = text.translate(_IN_ASCII)
     return "".join(sign if sign.isascii() else label(sign, True) for sign in text)
 
@@ -247,7 +247,7 @@ def _cell(column: Column, value: Any, screen: Screen) -> str:
 
 
 def _aligned(texts: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[list[str]]:
-    """The texts of the cells; in columns with bars, padded to equal widths."""
+    """The cells' texts. Those in columns with bars are padded to equal widths."""
     widest = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
     return [
         [
@@ -303,7 +303,7 @@ def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:
     return Text("\n", overflow="fold").join(lines)
 
 
-def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
+def _curves(lines: Sequence[PlotLine], screen: Screen) -> list[RenderableType]:
     """A drawing of curves and, below it, their names. The first curve is drawn over the others.
 
     High values in the first quarter are cut off at the frame's top, because a scale up to them
@@ -346,9 +346,7 @@ def _curves(lines: Sequence[Line], screen: Screen) -> list[RenderableType]:
 
 
 def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
-    """The text on coloured backgrounds. On a screen without colours, digits from 0 to 9 below the
-    characters show the shades.
-    """
+    """The text on coloured backgrounds; without colours, digits below it show the shades."""
     lines = [(Text(), Text(style="dim"))]  # with the digits below
     for character, shade in zip(passage.text, passage.shades, strict=True):
         sign = character if character == " " else label(character, screen.ascii)
@@ -366,7 +364,7 @@ def _passage(passage: Passage, screen: Screen) -> list[RenderableType]:
             parts.append(line)
         if digits.plain.strip() and not screen.coloured:
             parts.append(digits)
-    return [*parts, prose(passage.meaning, screen, "dim")]
+    return [*parts, wrapping_text(passage.meaning, screen, "dim")]
 
 
 def shade_style(value: float) -> Style:

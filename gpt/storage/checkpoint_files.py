@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import options_of
 from gpt.errors import CheckpointError
-from gpt.show.result import Arrays
+from gpt.show.result import ReadOnlyArrays
 from gpt.storage import files
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr, text_name
@@ -118,7 +118,7 @@ class _About(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Probe(Arrays):
+class Probe(ReadOnlyArrays):
     """Texts, and the logits that torch computed for them in float64 when the model was saved.
 
     A program that computes the same logits reads the model correctly. ids: (R, L), R texts of L
@@ -146,7 +146,7 @@ def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArr
 
 
 @dataclass(frozen=True, repr=False)
-class StoredModel(Arrays):
+class StoredModel(ReadOnlyArrays):
     """The content of a model file: enough to run the model, and to check that it runs correctly.
 
     excerpt: the start of the validation split. counting: the arrays named in COUNTING; None if the

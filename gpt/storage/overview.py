@@ -19,7 +19,7 @@ import numpy.typing as npt
 from gpt.config import ModelConfig
 from gpt.config.fields import with_flags
 from gpt.errors import CheckpointError
-from gpt.show.result import Arrays, Column, Line, Result
+from gpt.show.result import Column, PlotLine, ReadOnlyArrays, Result
 from gpt.storage.checkpoint_files import CorpusId, Doubts, Manifest, Parent
 from gpt.storage.run import Run, all_runs, find_run, pinned_run, step_folder
 from gpt.words import (
@@ -43,7 +43,7 @@ Measured = tuple[float | None, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Curve(Arrays):
+class Curve(ReadOnlyArrays):
     """A run's losses at its N evaluations, in nats per character; all arrays are (N,).
 
     steps: the steps of the evaluations. train: the mean loss of the training steps since the
@@ -137,12 +137,12 @@ class Overview(Result):
             facts |= {name: cut(str(value), LONGEST_VALUE) for name, value in options.items()}
         return facts
 
-    def curves(self) -> Sequence[Line]:
+    def curves(self) -> Sequence[PlotLine]:
         """The losses over the steps; nothing before the second evaluation."""
         curve = self.curve
         losses = {"validation": curve.val, "training": curve.train, "GPT alone": curve.gpt}
         steps = curve.steps.tolist()
-        lines = [Line(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
+        lines = [PlotLine(name, steps, y.tolist()) for name, y in losses.items() if y is not None]
         return lines if len(steps) > 1 else ()
 
     def table_rows(self, all: bool = False) -> Sequence[Mapping[str, Any]]:

@@ -23,7 +23,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, require
 from gpt.config.train import FITTED_PRESETS, MINUTES, MOST_STEPS, ResumeOptions, preset_values
 from gpt.corpus.corpus import Corpus
-from gpt.counting.baseline import PIECES, HeldOut
+from gpt.counting.baseline import PIECES, HeldOutPieces
 from gpt.devices import available_cpus, available_memory, check_device, resolve_device
 from gpt.storage.checkpoint_files import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
@@ -444,7 +444,7 @@ def estimate_speed(plan: Plan, rate: float) -> Speed:
     forward, mixed, held = learning / characters / 3, 0.0, 0  # seconds for a character
     if model.counting > 0:
         mixed = MIXING * model.vocab_size
-        held = HeldOut.of_split(plan.train_characters, model.vocab_size).length * PIECES
+        held = HeldOutPieces.of_split(plan.train_characters, model.vocab_size).length * PIECES
     return Speed(
         step=learning + muon / rate,
         character=forward + mixed / count,

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import DROPOUT, batch_starts, philox, windows
-from gpt.counting.baseline import HeldOut
+from gpt.counting.baseline import HeldOutPieces
 from gpt.counting.mixture import Mixture
 from gpt.devices import error_summary
 from gpt.errors import ConfigError, OutOfMemory
@@ -238,7 +238,7 @@ class Learner:
         model: GPT,
         text: Ids,
         config: TrainConfig,
-        held: HeldOut | None = None,
+        held: HeldOutPieces | None = None,
         separator: Ids | None = None,
     ) -> None:
         size = ranks.world_size()
@@ -302,7 +302,7 @@ class Learner:
         return value, norm
 
 
-def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
+def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOutPieces | None) -> Tensor:
     """Returns the mean loss of (b, T, vocab_size) logits for (b, T) targets. With held-out text,
     this divides the sum over the other characters by their expected number, so that a batch's loss
     does not depend on its division into micro-batches.

@@ -34,7 +34,7 @@ def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx, home: Path) -
         ("--view lens", "'lens' is not one of"),
         ("--step 4:8", "--step: '4:8' is neither best, last nor a step's number"),
         ("--step 4 -o x.html --open --format csv", "--open: opens the HTML page, not csv"),
-        ("--query 3:1", "--query: '3:1' is empty"),
+        ("--query 3:1", "--query: '3:1' selects nothing"),
         ("--top x", "(see gptx attn --help)"),
     ],
 )

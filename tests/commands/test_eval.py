@@ -18,7 +18,9 @@ def test_eval_says_the_loss_in_six_lines(gptx: Gptx) -> None:
     worse = f"{record['nats'] - told['nats']:.4f}"
     assert lines[0] == f"validation split of corpus-1 · {record['characters']:,} characters"
     assert lines[1].endswith(f"{record['nats']:.4f} nats a character ({record['bits']:.3f} bits)")
-    assert lines[2].endswith(f"as uncertain as among {record['perplexity']:.1f} equal characters")
+    assert lines[2].endswith(
+        f"as uncertain as among {record['perplexity']:.1f} equally likely characters"
+    )
     assert len(lines) == 4
     assert worse in lines[3]  # after eight steps the model is worse than counting
     (Path.cwd() / "new.txt").write_text("no mat, no cat")

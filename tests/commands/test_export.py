@@ -35,7 +35,7 @@ def test_export_of_a_model_that_counts_says_that_it_is_the_gpt_alone(gptx: Gptx)
     assert gptx("train", "corpus.txt", *COUNTED).code == 0
     answer = gptx("export", "counted", "--run", "counts", "--json")
     note = json.loads(answer.out)["note"]
-    assert note.startswith("the export has the GPT alone, without its counts of n-grams; ")
+    assert note.startswith("the export has only the GPT, not the counts of n-grams; ")
     assert f"note: {note.replace('`', '')}" in answer.err.replace("`", "")
 
 

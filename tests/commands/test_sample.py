@@ -73,7 +73,7 @@ def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
         assert found["start"] >= len("the c")  # copies in the prompt do not count
         assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
         assert found["times"] >= 1
-    assert gptx(*SAMPLE, "--length", "0", "--novelty").err.startswith("no character of 0 stands")
+    assert gptx(*SAMPLE, "--length", "0", "--novelty").err.startswith("none of the 0 characters")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gpt.counting import baseline as counting
 from gpt.counting.baseline import (
     MOST,
     ORDERS,
-    HeldOut,
+    HeldOutPieces,
     count_baseline,
     count_experts,
     kneser_ney,
@@ -119,7 +119,7 @@ def test_only_the_part_around_the_split_of_a_long_text_is_counted(
 def test_pieces_are_few_and_apart_from_what_is_counted_to_fit_the_gate(
     characters: int, vocab_size: int
 ) -> None:
-    held = HeldOut.of_split(characters, vocab_size)
+    held = HeldOutPieces.of_split(characters, vocab_size)
     places = np.arange(characters)
     inside = held.contains(places)
     assert inside.sum() == held.length * len(held.starts)

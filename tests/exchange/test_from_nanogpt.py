@@ -21,7 +21,7 @@ from gpt.config import RunConfig
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.sources import Texts
 from gpt.errors import ConfigError, ForeignModelError, TextError
-from gpt.exchange.from_nanogpt import META_BYTES, Unpickler, import_nanogpt, unpickle_plain
+from gpt.exchange.from_nanogpt import META_BYTES, PlainUnpickler, import_nanogpt, unpickle_plain
 from gpt.interface.trained import TrainedGPT, read_checkpoint
 from gpt.interface.training import resume_run
 from gpt.storage.run import Run
@@ -181,7 +181,7 @@ def test_code_in_meta_never_runs(tmp_path: Path, protocol: int) -> None:
         (tmp_path / "meta.pkl").write_bytes(data)
         assert "meta.pkl (it is damaged, or not just dicts, texts and numbers)" in refusal(path)
         with pytest.raises(pickle.UnpicklingError, match=r"it would call (posix|nt)\.system"):
-            Unpickler(BytesIO(data)).load()
+            PlainUnpickler(BytesIO(data)).load()
     assert not (tmp_path / "ran").exists()
 
 
@@ -266,7 +266,10 @@ WEIGHT = "transformer.h.1.mlp.c_fc.weight"
         ({WEIGHT: torch.zeros(32, 8).double()}, "is not the name of a float32 tensor"),
         ({WEIGHT: torch.zeros(32, 8, device="meta")}, "is not the name of a float32 tensor"),
         ({WEIGHT: "text"}, "is not the name of a float32 tensor"),
-        ({"transformer.h.9.ln_1.weight": torch.zeros(8)}, "which a model with its options lacks"),
+        (
+            {"transformer.h.9.ln_1.weight": torch.zeros(8)},
+            "which a model with these options does not have",
+        ),
     ],
 )
 def test_weights_of_another_model_are_refused(

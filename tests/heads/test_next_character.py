@@ -84,7 +84,8 @@ after “ab” follows
 [        .125 ▇      removed by min-p
 x        .125 ▇      removed by top-k
 
-as uncertain as among 3.4 equal characters, then 1.9 · every one: --all"""
+as uncertain as among 3.4 equally likely characters, after temperature and
+filters among 1.9 · every one: --all"""
 
 
 def test_bars_show_probabilities_and_what_filters_remove(found: NextCharacter) -> None:

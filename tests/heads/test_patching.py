@@ -16,7 +16,7 @@ from gpt.config import Ablation
 from gpt.config.model import HEAD_STAGES, Position
 from gpt.heads.activations import ActivationPlan, Patch, stage_shapes
 from gpt.heads.attention_map import Key
-from gpt.heads.survey import ablate, other_windows
+from gpt.heads.survey import ablate, draw_other_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
@@ -124,7 +124,7 @@ def test_patching_a_heads_context_equals_its_ablation(trained: TrainedGPT, how: 
     reader = trained.reader
     found = ablate(reader, windows, how)
     context = ActivationPlan(reader, windows[:, :-1], "context").read()["context"]
-    others = other_windows(5)
+    others = draw_other_windows(5)
     for layer, head in product(range(2), range(2)):
         own = context[:, layer, head]  # (N, T, D)
         values = {"mean": own.mean(axis=(0, 1)), "zero": 0, "resample": own[others]}

@@ -92,7 +92,9 @@ def test_a_forward_from_named_weights_gives_torchs_logits(config: ModelConfig) -
     wide = {name: weight.double() for name, weight in random_weights(config).items()}
     with torch.no_grad():
         logits = torch_model(config, wide, "heads")(IDS[None])[0]
-    weights = Weights.of(Reader(config, {name: weight.numpy() for name, weight in wide.items()}))
+    weights = Weights.of_reader(
+        Reader(config, {name: weight.numpy() for name, weight in wide.items()})
+    )
     found = FromNames(config, weights).logits()
     torch.testing.assert_close(found, logits, rtol=0, atol=1e-10)
 

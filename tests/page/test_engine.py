@@ -151,7 +151,7 @@ def test_what_the_model_cannot_read_or_compute_is_refused(script: JavaScript) ->
     with pytest.raises(JavaScriptError, match='activation function "toString"'):
         script("open", record | {"activation": "toString"}, tensors, means_of(reader))
     del tensors["blocks.1.attention.qkv.weight"]
-    with pytest.raises(JavaScriptError, match=r"lacks its numbers blocks.1.attention.qkv.weight"):
+    with pytest.raises(JavaScriptError, match=r"lacks the tensor blocks.1.attention.qkv.weight"):
         script("open", record, tensors, means_of(reader))
 
 

@@ -68,4 +68,4 @@ def test_a_copy_is_quoted_with_its_place() -> None:
         "the training text"
     )
     assert str(Novelty(9, Copy("a", 0, 5, 3))).endswith("and 2 more times")
-    assert str(Novelty(9, Copy())) == "no character of 9 stands in the training text"
+    assert str(Novelty(9, Copy())) == "none of the 9 characters is in the training text"

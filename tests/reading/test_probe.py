@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
-from gpt.reading.probe import TOLERANCE, check_probe, probe_error, prove_tensors
+from gpt.reading.probe import TOLERANCE, check_probe, check_tensors, probe_error
 from gpt.show.result import Check
 from gpt.storage.checkpoint_files import Tensors, read_model
 from gpt.training.trainer import make_probe, model_bytes
@@ -73,7 +73,7 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
 ) -> None:
     model = weights(size, kind, sharper, larger, rounded)
     path = tmp_path / "model.safetensors"
-    path.write_bytes(model_bytes(model, LETTERS, TEXT, 1, prove_tensors))
+    path.write_bytes(model_bytes(model, LETTERS, TEXT, 1, check_tensors))
     trained = TrainedGPT(read_model(path))
     assert trained.probe_check.passed
     assert trained.float32_check.passed
@@ -101,7 +101,7 @@ def test_one_changed_weight_is_detected_even_with_sharp_attention(size: str) -> 
         changed = tensor.copy()
         place = np.unravel_index(np.abs(changed).argmax(), changed.shape)
         changed[place] *= 1.1
-        check = prove_tensors(model.config, {**tensors_of(model), name: changed}, probe)
+        check = check_tensors(model.config, {**tensors_of(model), name: changed}, probe)
         assert not check.passed, name
 
 

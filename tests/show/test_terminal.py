@@ -12,8 +12,8 @@ from drawn import shown
 from gpt.show.result import (
     Check,
     Column,
-    Line,
     Passage,
+    PlotLine,
     Result,
     short_number,
     signed_number,
@@ -56,10 +56,10 @@ class Example(Result):
     def facts(self, all: bool = False) -> Mapping[str, str]:
         return {"text": self.name, "left out": "", "two lines": "one\ntwo"}
 
-    def curves(self) -> Sequence[Line]:
+    def curves(self) -> Sequence[PlotLine]:
         return (
-            Line("val", [0, 100, 200, 300, 400], [4.2, 2.0, 1.7, 1.6, 1.5]),
-            Line("train", [0, 100, 200, 300, 400], [4.1, 1.9, math.nan, 1.4, 1.3]),
+            PlotLine("val", [0, 100, 200, 300, 400], [4.2, 2.0, 1.7, 1.6, 1.5]),
+            PlotLine("train", [0, 100, 200, 300, 400], [4.1, 1.9, math.nan, 1.4, 1.3]),
         )
 
     def passage(self) -> Passage:

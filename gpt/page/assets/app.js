@@ -14,7 +14,7 @@ import { makeTyped } from "./typed.js";
  * What the user has chosen. row: a position of the window; null: the last one. key: the chosen cell's
  * column; null: that of the row's largest weight. id: the character whose logit is split into parts;
  * null: the likeliest. look: a head; null until the first answer names the head that adds most. off: the
- * heads that are switched off. surprisal: whether it shades the text. lens: whether it is open.
+ * heads that are switched off. surprisal: whether surprisal shades the text. lens: whether the lens panel is open.
  * @typedef {object} State
  * @property {string} text
  * @property {number | null} row
@@ -114,7 +114,7 @@ export class App {
     this.proof = null;
     /** Functions to call once, when the present state has been drawn. @type {(() => void)[]} */
     this.waiting = [];
-    /** The question that the worker has not yet answered; whether the state has changed since. */
+    /** The question that the worker has not yet answered. stale: whether the state has changed since. */
     this.pending = /** @type {{state: State, typed: Typed, question: Question} | null} */ (null);
     this.stale = false;
     const address = URL.createObjectURL(new Blob([worker], { type: "text/javascript" }));

@@ -1,6 +1,6 @@
 // @ts-check
 // Draws the model from left to right: embedding, layers with a picture of every head, logit. A bar shows
-// what a part adds to the logit. A click on a picture chooses the head; a switch in it turns it off.
+// what a part adds to the logit. A click on a picture chooses the head. A switch turns the head off.
 
 import { byId, choose, make, moveByArrows, quoted, setAttr, setText } from "./dom.js";
 import { format, signed } from "./format.js";
@@ -9,13 +9,13 @@ import { paintTriangle } from "./triangle.js";
 
 /** @import { App, Shown } from "./app.js" */
 /** @import { Contributions, Head } from "./model/protocol.js" */
-/** Shows what a part adds to the logit. bar: from the middle to the left or right. value: the number.
+/** Shows what a part adds to the logit. bar: begins in the middle and grows to the left or right. value: the number.
  * @typedef {{bar: HTMLElement, value: HTMLElement}} Added */
 /** @typedef {{at: Head, box: HTMLElement, picture: HTMLElement, canvas: HTMLCanvasElement,
  *   toggle: HTMLElement, added: Added, seen: boolean}} Tile */
 
 const WIDE = 66; // the least width, in CSS pixels, of a head if all heads of a layer stand in one row
-const NARROW = 46; // the least width of a head otherwise
+const NARROW = 46; // the least width of a head if they stand in several rows
 const SMOOTH = 50; // the most rows of a picture whose cells are drawn with sharp edges
 const ENDS = 330; // the width of embedding, logit, arrows and margins together
 

@@ -4,12 +4,13 @@
 
 /** Unknown character -> the known one where a quotation mark opens, and the known one elsewhere.
  * @typedef {Record<string, [string, string]>} Folds */
-/** A letter with its marks. place: its position in the text. typed: as in the text. read: the characters
- * that the model reads for it. @typedef {{place: number, typed: string, read: string[]}} Unit */
+/** A letter with its marks. place: its position in the text. typed: the letter in the text. read: the characters
+ * that the model reads for the letter. @typedef {{place: number, typed: string, read: string[]}} Unit */
 
-const LETTERS = /(?:[\u1100-\u11ff]+|[^])\p{M}*/gu; // letters with marks; parts of Korean syllables
-/** The end of a text after which a quotation mark opens, and one after which it opens before a letter. */
+const LETTERS = /(?:[\u1100-\u11ff]+|[^])\p{M}*/gu; // a letter with its marks, or the parts of Korean syllables
+/** Matches the text before an opening quotation mark. */
 const OPENING = /(?:^|[\s([{<¿¡])['’‘‚‛ʼ′´`"”“„‟″]*$/;
+/** Matches the text before a quotation mark that opens if no space follows it. */
 const IN_WORD = /[-‐‑–—―]['’‘‚‛ʼ′´`"”“„‟″]*$/;
 
 /**

@@ -27,7 +27,7 @@ function fail(reason) {
   setText(notice, reason);
 }
 
-/** Sets the theme: the system's, until the user presses the button. @param {() => void} changed */
+/** Shows the system's theme until the user presses the button. @param {() => void} changed */
 function makeTheme(changed) {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");

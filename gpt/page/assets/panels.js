@@ -9,9 +9,10 @@ import { same } from "./app.js";
 /** @import { Measure } from "./model/protocol.js" */
 
 const KEYS = {
-  "← →": "move the caret in the text, which chooses the row; choose another head, bar or stage",
-  "arrows": "choose another cell of the matrix",
-  "x": "switches the chosen head off and on, if the keyboard focus is on the heads",
+  "← →":
+    "in the text, move the caret, which chooses the row; elsewhere, choose another head, bar or stage",
+  "arrows": "in the matrix, choose another cell",
+  "x": "on the heads, switches the chosen head off or on",
   "Esc": "closes a panel",
 };
 
@@ -67,7 +68,7 @@ function drawLens(
   head.querySelector(".row")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
-/** Makes the table of all heads' measures. Row 1: a head with equal weights. @param {App} app */
+/** Makes the table of all heads' measures. The first row is a head with equal weights. @param {App} app */
 function makeMeasures(app) {
   const { measures, kinds, measured } = app.data;
   byId("measures-open").hidden = !measures.length;

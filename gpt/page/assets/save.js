@@ -60,7 +60,7 @@ function toCsv({ look, typed: { characters } }, { stage, length, value }) {
       const number = value(row, key);
       if (number === null) continue;
       const [query, keyed] = [quoted(characters[row]), quoted(characters[key])];
-      const digits = Number(number.toPrecision(9)); // tells all float32 numbers apart
+      const digits = Number(number.toPrecision(9)); // nine digits distinguish all float32 numbers
       lines.push([look.layer, look.head, row, query, key, keyed, digits].join(","));
     }
   }

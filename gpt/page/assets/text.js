@@ -10,7 +10,7 @@ import { nameOf } from "./app.js";
 /** @import { PageData } from "./model/protocol.js" */
 
 const LONG = 44; // the most characters of a text in large type
-const MOST_SURPRISAL = 8; // nats: the strongest colour
+const MOST_SURPRISAL = 8; // surprisal, in nats, with the strongest colour
 
 /** @param {App} app */
 export function makeText(app) {
@@ -18,7 +18,7 @@ export function makeText(app) {
   const mirror = byId("mirror");
   const surprisal = byId("surprisal");
   input.value = app.state.text;
-  let caret = input.value.length; // the last known caret; a caret moved by an edit chooses no row
+  let caret = input.value.length; // the last known position; a caret that an edit moves chooses no row
 
   input.addEventListener("input", () => {
     caret = input.selectionStart ?? 0;

@@ -35,7 +35,7 @@ const STOPS = [
       `${format(before?.[id])} to ${
         format(chances[id])
       }. The dashed bars show the model with all ` +
-      "heads. Later layers read the head’s output, too, so more changes than it adds directly.",
+      "heads. Later layers read the head’s output, too, so the head has more effect than what it adds.",
   },
   {
     at: "next-part",

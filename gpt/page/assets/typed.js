@@ -9,7 +9,7 @@ import { beforeAll, windowStart } from "./model/sampler.js";
  * A text and its window, which is the end that the model reads. typed: the text's characters. ids,
  * characters: those of the window. places: the positions of these in `typed`; -1: the line break that
  * stands for an empty text. unknown: positions of unknown characters. begin: the number of known
- * characters before the window. note: what the page says about all this.
+ * characters before the window. note: what the page tells the user about the reading.
  * @typedef {{typed: string[], ids: number[], characters: string[], places: number[],
  *   unknown: Set<number>, begin: number, note: string}} Typed
  */

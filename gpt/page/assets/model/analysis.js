@@ -8,7 +8,7 @@ import { logSoftmax } from "./sampler.js";
 /** @import { Gpt } from "./gpt.js" */
 /** @import { Answer, Head, Lens, Outputs, Question } from "./protocol.js" */
 
-const MOST_READINGS = 4; // that are kept, each with other heads off
+const MOST_READINGS = 4; // the most that are kept; each has other heads switched off
 
 /** Answers questions about texts. It keeps the last readings, so that a longer text is read quickly. */
 export class Analysis {

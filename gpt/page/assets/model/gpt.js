@@ -8,7 +8,7 @@ import { POSITIONS } from "./positions.js";
 
 /** @import { Config } from "./protocol.js" */
 
-/** The parameters of a GPT, as layers. */
+/** The parameters of a GPT, grouped by layer. */
 export class Gpt {
   /**
    * Throws an Error if this page lacks a variant of the model, or if a tensor is missing.
@@ -43,7 +43,7 @@ export class Gpt {
   /** @param {string} name */
   #tensor(name) {
     const tensor = this.tensors.get(name);
-    if (!tensor) throw new Error(`The model in this file lacks its numbers ${name}.`);
+    if (!tensor) throw new Error(`The model in this file lacks the tensor ${name}.`);
     return tensor;
   }
 

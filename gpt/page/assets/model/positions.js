@@ -1,5 +1,5 @@
 // @ts-check
-// Puts positions into a model, as gpt/reading/gpt.py does: into embeddings, or into queries and keys.
+// Adds positions to embeddings, or rotates queries and keys by them, as gpt/reading/gpt.py does.
 // Sines and cosines are computed for the positions of a text only, not for the whole context, because a
 // small file may declare a context of a million characters.
 

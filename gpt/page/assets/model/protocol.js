@@ -35,7 +35,7 @@
  */
 /**
  * A measure of all heads, in arrays (L, H). errors: standard errors. uniform: the value for equal weights
- * everywhere. null: no number. offsets: in the measure "back", how many characters back a head looks.
+ * everywhere. A missing number is null. offsets: in the measure "back", how many characters back a head looks.
  * @typedef {object} Measure
  * @property {string} name
  * @property {string} title
@@ -85,11 +85,11 @@
 
 /** @typedef {{kind: "open", model: StoredModel} | ({kind: "read"} & Question)} Request */
 /**
- * A question about a text of 1 to block_size ids. off: the heads that are switched off: the model uses
- * their average outputs. row: the position whose next character is predicted. id: the character whose
+ * A question about a text of 1 to block_size ids. off: the heads that are switched off. The model uses
+ * their average outputs instead. row: the position whose next character is predicted. id: the character whose
  * logit is split into parts; null: the likeliest one with all heads on. look: the chosen head; null: the
  * head that adds most to this logit. key: the key whose products with the row's query are answered; null:
- * the key with the largest weight. scores, lens: whether they are answered.
+ * the key with the largest weight. scores, lens: whether the answer has them.
  * @typedef {object} Question
  * @property {number[]} ids
  * @property {Head[]} off

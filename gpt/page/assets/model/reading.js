@@ -12,7 +12,7 @@ import { multiply } from "./linear.js";
 /**
  * The stages of a layer. q, k, v, context: (T, C), all heads of a position side by side. mid: (T, C), the
  * residual stream between attention and feed-forward. weights: by head, the lower triangle, whose row i
- * begins at i(i + 1)/2; also those of heads that are switched off.
+ * begins at i(i + 1)/2. Heads that are switched off have weights, too.
  * @typedef {{q: Numbers, k: Numbers, v: Numbers, context: Numbers, mid: Numbers, weights: Numbers[]}} Stages
  */
 
@@ -163,7 +163,7 @@ export class Reading {
     for (let key = 0; key < keys; key++) weights[head][to + key] = scores[key] / total;
   }
 
-  /** Computes the output of a head for a query: the sum of the values, times the weights.
+  /** Computes the output of a head for a query: the weighted sum of the values.
    * @param {Stages} stages @param {number} head @param {number} query */
   #mix({ v, weights, context }, head, query) {
     const { n_embd, head_size } = this.gpt.config;
