@@ -77,7 +77,7 @@ show("divided by the sum of each row", first, expected_causal)
 #
 # **Guess 2.** Does this hide later words, without a mask after softmax?
 # <details><summary>Answer</summary>
-# No. $e^0 = 1$: a score of 0 is a normal score, and the later words keep their weight. We must
+# No. $e^0 = 1$: a score of 0 is a normal score, so the later words still get weight. We must
 # multiply by the mask again and divide again. The result is equal to that of the first way, because
 # the other weights of a row keep their proportions.
 # </details>
@@ -113,7 +113,7 @@ torch.testing.assert_close(third, first)
 # scores. What happens?
 # <details><summary>Answer</summary>
 # $0 \cdot (-\infty)$ is not a number (NaN). The lower triangle becomes NaN, and then every weight.
-# "masked_fill" does not multiply, so it has no such problem.
+# `masked_fill` does not multiply, so it has no such problem.
 # </details>
 
 # %%

@@ -2,8 +2,8 @@
 # # Exercise: write attention yourself
 #
 # You write the attention of a GPT: four short functions. A checker compares their results with the
-# attention of gptx itself (`gpt.model`). If the numbers differ, the checker tries typical slips,
-# and names the slip that gives exactly your numbers.
+# attention of gptx itself (`gpt.model`). If the numbers differ, the checker tries typical mistakes,
+# and names the mistake that gives exactly your numbers.
 
 # %%
 import torch
@@ -48,7 +48,8 @@ def join(contexts, proj):
 # `twice` calls it in both modes of a torch module: `eval`, without dropout, and `train`, with
 # dropout.
 #
-# **Guess 1.** In one gap, a slip gives right numbers in `eval` and wrong numbers in `train`. Which?
+# **Guess 1.** In one gap, a mistake gives right numbers in `eval` and wrong numbers in `train`. In
+# which gap?
 # <details><summary>Answer</summary>
 # Gap 3, if dropout is forgotten. In `eval`, dropout changes nothing.
 # </details>
@@ -99,7 +100,7 @@ expected = twice(lambda: model(x, lambda q, k: (q, k)))  # (2, B, T, C), by gpt.
 print(f"first text, first 6 columns, by gpt.model (T, 6)\n{expected[0, 0, :, :6]}")
 
 # %% [markdown]
-# The next cell has the solution and the typical slips, each with advice. **Read it later.** To
+# The next cell has the solution and the typical mistakes, each with advice. **Read it later.** To
 # check one gap, the checker takes the other three functions from the solution.
 
 
@@ -114,7 +115,7 @@ solution = {
     "context": lambda weights, v, dropout: dropout(weights) @ v,
     "join": lambda contexts, proj: proj(torch.cat(contexts, dim=-1)),
 }
-slips = {  # gap -> the slip's name, what to do -> code with the slip
+mistakes = {  # gap -> the mistake's name, what to do -> code with the mistake
     "scores": {
         "scaled by n_embd: weights too equal; take √D": lambda q, k: q @ k.mT / C**0.5,
         "no scale: one weight is nearly 1; divide by √D": lambda q, k: q @ k.mT,
@@ -139,7 +140,7 @@ slips = {  # gap -> the slip's name, what to do -> code with the slip
 
 
 def check(gap, function):
-    """Returns one line: whether a function for this gap is right, or which slip it has."""
+    """Returns one line: whether a function for this gap is right, or which mistake it has."""
     try:
         result = twice(lambda: attention(**solution | {gap: function}))
     except NotImplementedError:
@@ -148,11 +149,11 @@ def check(gap, function):
         return f"{gap}: the result has the shape {tuple(result.shape[1:])}"
     if torch.allclose(result, expected, equal_nan=True):
         return f"{gap}: right, equal to gpt.model"
-    for name, slip in slips[gap].items():
-        wrong = twice(lambda slip=slip: attention(**solution | {gap: slip}))
+    for name, mistake in mistakes[gap].items():
+        wrong = twice(lambda mistake=mistake: attention(**solution | {gap: mistake}))
         if torch.allclose(result, wrong, equal_nan=True):
             return f"{gap}: {name}"
-    return f"{gap}: differs by up to {(result - expected).abs().max():.4f}, by an unknown slip"
+    return f"{gap}: differs by up to {(result - expected).abs().max():.4f}, by an unknown mistake"
 
 
 # %% [markdown]
@@ -164,10 +165,10 @@ for gap, function in zip(solution, (scores, weights, context, join), strict=True
     print(check(gap, function))
 
 # %% [markdown]
-# This cell tests the checker: it names every slip, and accepts the solution.
+# This cell tests the checker: it names every mistake, and accepts the solution.
 
 # %%
-for gap, versions in slips.items():
-    for name, slip in versions.items():
-        assert check(gap, slip) == f"{gap}: {name}"
+for gap, versions in mistakes.items():
+    for name, mistake in versions.items():
+        assert check(gap, mistake) == f"{gap}: {name}"
     assert check(gap, solution[gap]) == f"{gap}: right, equal to gpt.model"

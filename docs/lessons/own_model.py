@@ -2,7 +2,7 @@
 # # A head of your own model
 #
 # You train a small GPT and compute one of its heads by hand: scores, weights and output. Then you
-# switch this head off, and give the heads the output that they have in another text.
+# switch this head off. At the end, you replace the output of heads by their output in another text.
 #
 # The text `repeats` has lines such as `qwertyqwerty`: a word of random letters comes again and
 # again. 220 steps are enough, a few seconds: two heads start on the previous characters, and the
@@ -89,8 +89,8 @@ assert np.allclose(weights @ v, acts["context", layer, head][0], atol=1e-3)  # (
 #
 # **Guess 2.** We switch the best head off. Does the model still predict the right letter?
 # <details><summary>Answer</summary>
-# Yes: the other heads of the layer do the same job. Without all of them, $p$ is as low as that of a
-# guess.
+# Yes: the other heads of the layer do the same job. If all heads of the layer are off, $p$ is as
+# low as the probability of a guess.
 # </details>
 
 
@@ -111,9 +111,9 @@ assert none < 0.5 * p[right]
 
 # %% [markdown]
 # ## Patch the heads
-# Now we replace the output of these heads by their output in another text, in which another letter
-# comes next. Nothing else changes. If these heads carry the answer, the prediction moves to the
-# other letter.
+# Now we replace the output of all heads of this layer by their output in another text, in which
+# another letter comes next. Nothing else changes. If these heads carry the answer, the prediction
+# moves to the other letter.
 #
 # **Guess 3.** After the patch, is $p$ of the first text's letter 0?
 # <details><summary>Answer</summary>

@@ -2,7 +2,8 @@
 # # Simple attention
 #
 # Attention gives each word of a sentence a new row of numbers, which also depends on the other
-# words. This lesson computes it with nothing to train: dot products, softmax, a weighted mean.
+# words. This lesson computes attention with dot products, softmax and a weighted mean; nothing is
+# trained yet.
 
 # %%
 import torch
@@ -48,7 +49,7 @@ show("scores of journey", scores_2, "0.9544 1.4950 1.4754 0.8434 0.7070 1.0865")
 # score with itself?
 # <details><summary>Answer</summary>
 # No. A dot product also grows with the length of a row. The row of "with" is short: its score with
-# itself is 0.4937, with "journey" 0.8434. You find both in the table of all scores below.
+# itself is 0.4937, its score with "journey" 0.8434. Both are in the table of all scores below.
 # </details>
 #
 # ## Weights: softmax
@@ -122,9 +123,9 @@ show("scores", scores, expected_scores)
 torch.testing.assert_close(looped, scores)
 
 # %% [markdown]
-# **Guess 3.** The table of scores is symmetric: "one" has the same score with "step" as "step" with
-# "one", 0.2935. Softmax then works on each row (`dim=-1`, the last axis). Is the table of weights
-# symmetric, too?
+# **Guess 3.** The table of scores is symmetric: the score of "one" with "step" and the score of
+# "step" with "one" are both 0.2935. Softmax then works on each row (`dim=-1`, the last axis). Is
+# the table of weights symmetric, too?
 # <details><summary>Answer</summary>
 # No. Each row is divided by its own sum. "one" gives "step" the weight 0.1295, "step" gives "one"
 # the weight 0.0988.

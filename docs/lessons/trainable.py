@@ -52,8 +52,8 @@ values = inputs @ W_value  # (T, d_out)
 assert keys.shape == values.shape == (6, 2)
 
 # %% [markdown]
-# **Guess 1.** In `simple`, "journey" has the same score with "one" as "one" with "journey". Is this
-# still true?
+# **Guess 1.** In `simple`, the score of "journey" with "one" equals the score of "one" with
+# "journey". Are the two scores still equal?
 # <details><summary>Answer</summary>
 # No. The first score is the query of "journey" times the key of "one". The second score is the
 # query of "one" times the key of "journey".

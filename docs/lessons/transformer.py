@@ -273,12 +273,12 @@ if STEPS >= 600:
 
 # %% [markdown]
 # ## Five mistakes
-# All five mistakes stand in one published notebook. It does not notice them, because its two texts
+# A published notebook contains all five mistakes. None of them shows there, because its two texts
 # have ten words each and no padding.
 #
 # **1. Cross-attention gets the target's padding mask.** If source and target differ in length,
 # torch raises an error. If they have the same length, queries attend to the padding of the source,
-# and nobody notices it.
+# and nobody notices this mistake.
 
 # %%
 cross, memory = model.decoder[0].cross, model.encode(sources[:1])  # (1, S, C)
@@ -312,8 +312,8 @@ print(f"loss at the start: {xavier:.4f} after Xavier's, {never:.4f} after torch'
 assert xavier < 6 < 20 < never
 
 # %% [markdown]
-# **4. The notebook describes tying, but does not do it.** It has three matrices of 1024 × 512 in
-# place of one: 1,048,576 parameters more. In this lesson, they are one object:
+# **4. The notebook describes tying, but does not do it.** Its model has three matrices of
+# 1024 × 512 in place of one: 1,048,576 parameters more. In this lesson, the three are one object:
 
 # %%
 assert model.output.weight is model.embedding.weight
