@@ -134,12 +134,13 @@ def test_samples_that_do_not_fit_in_memory_are_refused_at_once(gptx: Gptx) -> No
     answer = gptx(*SAMPLE, "-n", "1000000000000", "--device", "cpu")
     assert (answer.code, answer.out) == (8, "")
     said = re.fullmatch(
-        r"gptx: error: out of memory: 1,000,000,000,000 samples at once need [\d,.]+ GB, "
-        r"[\d,.]+ GB are free; try -n (\d+)\n",
+        r"gptx: error: out of memory: 1,000,000,000,000 samples at once need ([\d,.]+) GB, "
+        r"([\d,.]+) GB are free; try -n (\d+)\n",
         answer.err,
     )
     assert said
-    assert int(said[1]) > 100
+    needed, free, fits = (float(number.replace(",", "")) for number in said.groups())
+    assert fits * needed / 10**12 == pytest.approx(free / 2, rel=0.05)
 
 
 def test_stop_texts_that_cannot_occur_are_refused_or_reported(gptx: Gptx) -> None:

@@ -67,6 +67,8 @@ def test_heads_json_has_every_number_and_null_for_unknown(heads: Survey) -> None
     rows = {(row["layer"], row["head"]): row for row in read["rows"]}
     assert list(rows) == heads.ranking()
     assert rows[1, 0]["kind"] == "induction"
+    for kind in ("induction", "previous", ""):
+        assert heads.of(kind) == [place for place in rows if (rows[place]["kind"] or "") == kind]
     assert rows[0, 0]["back_offset"] == heads.measures[0].offsets[0, 0]
     for measure in heads.measures:
         for at, row in rows.items():

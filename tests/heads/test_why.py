@@ -65,6 +65,18 @@ def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     assert "last norm divides by" in "".join(shown(found, all=True))
 
 
+def test_a_part_is_named_by_its_layer_and_head() -> None:
+    names = {
+        Part("head", 0, 0): "L0H0",
+        Part("head", 1, 2): "L1H2",
+        Part("ffn", 0): "L0 feed-forward",
+        Part("bias", 0): "L0 bias",
+        Part("bias"): "bias of the last norm",
+        Part("embedding"): "last character",
+    }
+    assert {part: part_name(part) for part in names} == names
+
+
 def test_the_title_says_which_character_the_best_head_reads() -> None:
     parts = (Part("embedding"), Part("head", 1, 2))
     head = np.array([0.0, 0.5, 2.0, 0.0, 0.0])  # what each character of the text adds
