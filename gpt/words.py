@@ -44,7 +44,9 @@ _UNSAFE = re.compile(
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 MARKS = ".,;:!?…"
 
-MOST_IN_CELL = 16  # characters that `cut` reads per cell; a family's emoji has 7 in two cells
+MOST_IN_CELL = (
+    16  # characters that `cut` reads per cell; a family emoji has 7 characters in two cells
+)
 PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # ␀ … ␡, labels of controls
 
 

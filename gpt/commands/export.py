@@ -32,6 +32,6 @@ def command(options: ExportOptions, choice: CheckpointOptions, output: OutputOpt
         record = {"path": printable(exported.path), "architecture": exported.architecture}
         files = {"files": dict(exported.files), "note": exported.note}
         console.write_json(record | files | model.origin)
-    how = f"{exported.architecture} of transformers; its README.md says how to open the folder"
+    how = f"{exported.architecture} of transformers; the folder's README.md says how to open it"
     size = sum(exported.files.values()) / 1e6
     console.say(f"exported: {model.stored.title} to {exported.path}, {size:.2f} MB: {how}")

@@ -79,7 +79,8 @@ def copied_share(text: Ids, other: Ids, every: int = 1) -> float:
     hashes = _hashes(windows)
     table = np.zeros(2**TABLE_BITS, bool)
     table[hashes >> np.uint64(64 - TABLE_BITS)] = True
-    blocks, places, count = [], [], 0  # blocks of the other text that are likely in `text`
+    # Of the blocks of the other text that are likely in `text`: hashes, places and their number.
+    blocks, places, count = [], [], 0
     for first in range(0, len(other), AT_ONCE):
         part = other[first : first + AT_ONCE]
         of_part = _hashes(part[: len(part) // BLOCK * BLOCK].reshape(-1, BLOCK)[::every])

@@ -370,7 +370,8 @@ class JoinedText:
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """Yields chunks. A separator belongs to the source before it. Raises TextError."""
         separator, before, end = unix_lines(self.separator), -1, ""
-        longest = max(1, len(separator))  # characters at a text's end, to find the separator
+        # So many last characters of a text show whether the separator ends it.
+        longest = max(1, len(separator))
         done, total = 0, max(1, sum(size for _, _, size in self.forms))
         for number, (codec, start, size) in enumerate(self.forms):
             source = self.sources[number]

@@ -142,7 +142,7 @@ def join_levels(levels: Sequence[Level]) -> Trie:
 
 
 def first_grams(children: Numbers) -> npt.NDArray[np.int32]:
-    """(H,) numbers of n-grams of the histories -> (H + 2,) Trie.starts."""
+    """(H,) how many n-grams each history has -> (H + 2,) Trie.starts."""
     starts = np.zeros(len(children) + 2, np.int32)
     np.cumsum(children, dtype=np.int32, out=starts[1:-1])
     starts[-1] = starts[-2]

@@ -258,8 +258,9 @@ class _Change:
     value: Any
 
     def apply(self, stage: Array, layer: int, texts: slice) -> None:
-        """Writes the new values into the (B, …) stage of a slice of the texts. The stage keeps its
-        strides, so that equal values give exactly equal logits.
+        """Replaces values of a stage in place. stage: (B, …), computed for B of all texts.
+        texts: which of them. The stage keeps its strides, so that equal values give
+        exactly equal logits.
         """
         part = self.place.select_from(stage)
         if callable(self.value):

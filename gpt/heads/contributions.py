@@ -88,6 +88,7 @@ class HeadSummary:
 
     @property
     def hint(self) -> str:
+        """The options of `gptx attn` that show all heads, and the next one to look at."""
         if self.other is None:
             return "others: --view heads"
         return f"others: --view heads · --layer {self.other[0]} --head {self.other[1]}"

@@ -47,7 +47,7 @@ LOOKS_AT = {
 TITLES = {
     "back": (
         "n back",
-        f"weight on the character n places before, for the n from 1 to {FARTHEST} with most weight",
+        f"weight on the character n places before; n: from 1 to {FARTHEST}, where this is most",
     ),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
     "induction": (

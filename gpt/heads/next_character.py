@@ -130,7 +130,8 @@ class NextCharacter(ReadOnlyArrays, Result):
         if self.changed:
             uncertain += f", after temperature and filters among {after:.1f}"
         if all:
-            return f"{uncertain}; {pluralize(int((self.removed >= 0).sum()), 'character')} removed"
+            removed = pluralize(int((self.removed >= 0).sum()), "character")
+            return f"{uncertain}; {removed} removed by filters"
         return f"{uncertain} · every one: --all"
 
     @property

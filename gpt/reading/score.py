@@ -136,9 +136,8 @@ class Evaluation(Score, Result):
         elif self.counting is not None:
             facts["counting"] = f"{self.counting:.4f} nats, alone"
         if self.surprisals is not None and self.surprisals.score.nats != self.nats:
-            facts["in context"] = (
-                f"{self.surprisals.score.nats:.4f} nats, with at least half a window before it"
-            )
+            nats = self.surprisals.score.nats
+            facts["in context"] = f"{nats:.4f} nats, with half a window before each character"
         return facts
 
     def passage(self) -> Passage | None:

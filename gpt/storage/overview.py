@@ -35,7 +35,7 @@ from gpt.words import (
 
 # The widths, in cells of the terminal, to which texts are cut.
 LONGEST_NAMES, LONGEST_VALUE, LONGEST_SAMPLE = 40, 100, 60
-MOST_CHARACTERS = 12  # new characters that a fact names
+MOST_CHARACTERS = 12  # that `parent_facts` lists, of those that the parent lacks
 
 Losses = npt.NDArray[np.float64]
 #: A loss in nats, the number of characters it was measured on, and the number in the whole split.

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 SMALL = 200_000  # a text with fewer characters is small
 #: What to expect of a small text. Every loss is the result of one trial (benchmarks/LOG.md).
 SMALL_TEXT = (
-    "expect words, not sentences; what helps: 4 × as much text by the author (loss 1.67 → 1.53), "
-    "or to start from a run on more text in the same language: `init_from` (1.37 → 1.33)"
+    "expect words, not sentences; what helped in a trial each: 4 × as much text by the author "
+    "(loss 1.67 → 1.53); to start from a run on more text in the same language: "
+    "`init_from` (1.37 → 1.33)"
 )
 SLOWER = 1.5  # a note appears if steps take so many times as long as planned
 UNSURE = 0.05  # nats; losses on different characters may differ so much by chance
@@ -86,8 +87,9 @@ def whole_card(plan: Plan) -> Facts:
         "training": training,
         "device": f"{device}, torch {environment['torch']}",
         "time": _time(plan),
-        "goal": f"a loss on {baseline.scored:,} characters below {baseline.nats:.4f} nats/char, "
-        f"the loss of counting {baseline.order}-grams in {baseline.counted:,} others; "
+        "goal": f"a loss below {baseline.nats:.4f} nats/char on {baseline.scored:,} validation "
+        f"characters, the loss of counting {baseline.order}-grams in {baseline.counted:,} training "
+        "characters; "
         f"guessing has {plan.uniform_loss:.4f}",
         **_small(manifest),
     }
