@@ -259,6 +259,18 @@ def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     assert finish(resumed(trainer)) == [Stopped(30, "finished")]
 
 
+@pytest.mark.parametrize("counting", [0, 5])
+def test_evaluations_beside_counting_record_the_loss_of_the_gpt_alone(
+    tmp_path: Path, counting: int
+) -> None:
+    trainer = new_trainer(tmp_path, counting=counting)
+    finish(trainer)
+    *_, record = trainer.run.records("metrics")
+    alone = evaluate(trainer.saved_model, trainer.val, "cpu").nats
+    assert record.get("gpt_loss") == (alone if counting else None)
+    assert ("gpt_loss" in record) == bool(counting)
+
+
 def test_last_evaluation_uses_the_weights_of_the_best_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
