@@ -132,7 +132,7 @@ PAD, START = 0, 1  # ids
 
 
 class Transformer(nn.Module):
-    def __init__(self, vocab_size, d_model, n_head, d_ff, n_layer, dropout=0.1, length=64):
+    def __init__(self, vocab_size, *, d_model, n_head, d_ff, n_layer, dropout=0.1, length=64):
         super().__init__()
         sizes = d_model, n_head, d_ff, dropout
         self.embedding = nn.Embedding(vocab_size, d_model)
