@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from gpt.errors import StorageError, TextError
+from gpt.errors import ConfigError, StorageError, TextError
 from gpt.storage import files
 from gpt.words import escape, one_line, text_name, to_json, width_in_cells
 
@@ -101,7 +101,9 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to stdout, or a file either completely or not at all. Raises StorageError."""
+    """Writes bytes to stdout, or a file either completely or not at all. Raises StorageError, and
+    ConfigError for bytes that a terminal cannot show.
+    """
     if output is not None:
         with files.storage_errors(f"write {output}"):
             if output.is_file() or not output.exists():
@@ -109,6 +111,11 @@ def write_bytes(data: bytes, output: Path | None = None) -> None:
             else:  # a device or a pipe
                 output.write_bytes(data)
         return
+    if sys.stdout.isatty():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            raise ConfigError("this format is not text; name a file with -o") from None
     with convert_output_errors():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -178,6 +178,9 @@ class WritingSession:
         refuse_if(not self.text, "the text is empty; nothing was written")
         with storage_errors(f"write {name or self.file}"):
             path = Path(os.path.expanduser(name or self.file)).resolve()
+            manifest = self.model.manifest_or_none
+            learned = manifest is not None and path.name in manifest.corpus.names
+            refuse_if(learned, f"the model learned a text named {path.name}; name another file")
             with path.open("a", encoding="utf-8", newline="") as file:
                 file.write((DIVIDER if file.tell() else "") + self.text)
         self.file = path

@@ -185,8 +185,11 @@ def _loss_facts(manifest: Manifest) -> str:
     if nats is None:
         return "not evaluated yet"
     loss = f"{nats:.4f} nats a character at step {manifest.best_step or 0:,}"
+    read = manifest.evaluated_characters[0]
     if characters < total:
         loss += f" (on {characters:,} of {total:,})"
+    elif read < characters:
+        loss += f" (on all {total:,} characters; other losses: on {read:,})"
     verdict = compare_with_counting(manifest)
     return f"{loss}, {verdict}" if verdict else loss
 

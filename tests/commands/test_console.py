@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpt.commands import console
-from gpt.errors import StorageError, TextError
+from gpt.errors import ConfigError, StorageError, TextError
 
 
 @pytest.mark.parametrize("start", [4, 7, 2**20])
@@ -60,6 +60,17 @@ def test_a_terminal_gets_a_text_without_control_characters_and_a_pipe_unchanged(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     console.write("a\x1b[31mb\n")
     assert capsys.readouterr().out == ("a\\x1b[31mb\n" if terminal else "a\x1b[31mb\n")
+
+
+def test_bytes_that_are_no_text_go_to_a_pipe_and_never_to_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    console.write_bytes(b"PK\xff")
+    assert capfdbinary.readouterr().out == b"PK\xff"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(ConfigError, match="name a file with -o"):
+        console.write_bytes(b"PK\xff")
+    assert capfdbinary.readouterr().out == b""
 
 
 @pytest.mark.parametrize("columns", [6, 10, 40])

@@ -195,6 +195,13 @@ def test_again_writes_another_version_and_says_its_seed(
     assert turns.text == "the "
 
 
+def test_save_adds_nothing_to_a_file_with_the_name_of_the_learned_text(fresh: Checkpoint) -> None:
+    model = gpt.load(fresh.path.parent)
+    (name,) = model.manifest.corpus.names
+    with pytest.raises(ConfigError, match=f"the model learned a text named {name}"):
+        WritingSession(model, SampleConfig(), text="the ").handle_line(f"/save {name}")
+
+
 def test_novelty_is_the_longest_copy_that_the_model_wrote_in_any_turn(
     fresh: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:

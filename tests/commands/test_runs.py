@@ -52,12 +52,13 @@ def test_a_pinned_run_comes_before_the_newest(gptx: Gptx, home: Path) -> None:
     here = ("--checkpoints", "pinned")
     newest = "a" if gptx("next", "the", *here).err.startswith("run: a,") else "b"
     other = "ab".replace(newest, "")
-    assert gptx("runs", "--use", other, *here).code == 0
+    assert f"commands now open {other};" in gptx("runs", "--use", other, *here).err
     assert gptx("next", "the", *here).err.startswith(f"run: {other}, pinned")
     assert gpt.load("pinned").name == other
     assert f"{other} (pinned)" in gptx("runs", *here).out
     assert gptx("runs", "--use", "nobody", *here).code == 4
-    gptx("runs", "--use", "newest", *here)
+    answer = gptx("runs", "--use", "newest", *here)
+    assert f"commands now open the newest run again, which is {newest};" in answer.err
     assert gpt.load("pinned").name == newest
     gptx("runs", "--use", other, *here)
     shutil.rmtree(home / "pinned" / other)

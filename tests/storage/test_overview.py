@@ -103,6 +103,12 @@ def test_list_run_and_options_fit_the_page_and_escape_names(
     )
 
 
+def test_a_run_says_on_how_many_characters_a_loss_is(one: Make) -> None:
+    assert " (on 19,968 of 111,539)" in one(in_part()).facts()["loss"]
+    whole = in_part(final_loss=2.375, final_characters=111_539)
+    assert " (on all 111,539 characters; other losses: on 19,968)" in one(whole).facts()["loss"]
+
+
 def test_outcome_has_numbers_for_programs() -> None:
     record = outcome_record("tale-1", manifest())
     assert (record["step"], record["best_step"], record["val_nats"]) == (1800, 12, 2.25)
