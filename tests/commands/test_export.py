@@ -18,7 +18,7 @@ def test_export_writes_a_folder_and_says_how_to_open_it(gptx: Gptx, home: Path) 
     answer = gptx("export", "folder")
     assert (answer.code, answer.out) == (0, "")
     assert answer.err.startswith("exported: corpus-1 step 8 to folder, 0.03 MB: GPTNeoXForCausalLM")
-    assert "its README.md says how to open the folder" in answer.err
+    assert "the folder's README.md says how to open it" in answer.err
     again = gptx("export", "folder")
     assert (again.code, again.out) == (2, "")
     assert "folder exists already and has files; name another folder (--force" in again.err
