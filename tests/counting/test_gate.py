@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from conftest import TEXT
 
+from gpt.config import ModelConfig
 from gpt.counting import mixture as mixing
+from gpt.counting.baseline import Counting
 from gpt.counting.mixture import (
+    COUNTING_ALONE,
     FEATURES,
     Array,
     Expert,
@@ -97,3 +102,15 @@ def test_streams_follow_what_is_drawn(expert: Expert, logits: Array, n: int) -> 
             scores = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
             assert scores == pytest.approx(np.tile(expected[place], (n, 1)), abs=1e-12)
             streams.append(np.repeat(text[place], n))
+
+
+def equal_logits(logit: float, starts: Numbers, length: int) -> Array:
+    return np.full((len(starts) * length, SIZE), logit, np.float32)
+
+
+def test_a_gpt_without_finite_logits_leaves_the_prediction_to_counting() -> None:
+    counting = Counting(IDS, ModelConfig(vocab_size=SIZE, counting=3, block_size=16))
+    for step, logit in ((0, 0.0), (1, np.nan), (2, 0.0)):
+        mixture = counting.mixture(step, partial(equal_logits, logit))
+        assert mixture is not None
+        assert (mixture.gate is COUNTING_ALONE) == (step < 2)

@@ -52,6 +52,16 @@ def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(heads: Survey) 
     assert not any(row["began"] == "began so" for row in heads.table_rows())
 
 
+def test_a_single_head_without_a_name_has_a_row_of_its_own(
+    heads: Survey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [["sink"] * len(row) for row in heads.names]
+    names[1][0] = ""
+    monkeypatch.setattr(Survey, "names", names)
+    rows = [row["head"] for row in heads.table_rows()]
+    assert sorted(rows) == [f"L{n}H{h}" for n, row in enumerate(names) for h in range(len(row))]
+
+
 def test_a_survey_is_saved_as_a_figure(heads: Survey, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert b"<svg" in heads.save(tmp_path / "x.svg").read_bytes()
