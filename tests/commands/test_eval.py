@@ -10,6 +10,17 @@ import numpy as np
 import pytest
 from program import TINY, Gptx
 
+import gpt
+from gpt.show.result import to_record
+
+
+def test_python_evaluates_as_the_command_does(gptx: Gptx) -> None:
+    run = gpt.load("checkpoints")
+    for text, file in ((None, []), (Path("corpus.txt").read_text(), ["corpus.txt"])):
+        record = json.loads(gptx("eval", *file, "--json").out)
+        mine = to_record(run.eval(text), run.stored.origin) | {"device": "cpu"}
+        assert mine | {"scored": record["scored"]} == record
+
 
 def test_eval_says_the_loss_in_six_lines(gptx: Gptx) -> None:
     lines = gptx("eval").out.splitlines()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from program import TINY, Gptx
 
+import gpt
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Array
 from gpt.vocabulary import Ids
@@ -256,3 +257,15 @@ def test_avoided_copies_are_not_in_the_corpus(
     ended = gptx(*SAMPLE, "the ", "--avoid-copies", "6")
     assert (ended.code, ended.out) == (0, "the \n")
     assert ended.err.startswith("the text ends here, because the model would only copy")
+
+
+def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
+    asked = ("sample", "the c", "--length", "40", "--seed", "1", "--novelty", "--json")
+    record = json.loads(gptx(*asked).out)
+    run = gpt.load("checkpoints")
+    (found,) = run.novelty([record["text"][5:]])
+    sampled = run.sample("the c", length=40, seed=1)  # whose prompt does not count
+    assert run.novelty([sampled]) == [found]
+    assert run.novelty([]) == []
+    assert found.record == record["novelty"] | {"start": record["novelty"]["start"] - 5}
+    assert gptx(*asked[:-1]).err == f"{found}\n"
