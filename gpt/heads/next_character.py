@@ -128,11 +128,11 @@ class NextCharacter(ReadOnlyArrays, Result):
         before, after = (2**entropy for entropy in self.entropies)
         uncertain = f"as uncertain as among {before:.1f} equally likely characters"
         if self.changed:
-            uncertain += f", after temperature and filters among {after:.1f}"
+            uncertain += f" (after: {after:.1f})"
         if all:
             removed = pluralize(int((self.removed >= 0).sum()), "character")
             return f"{uncertain}; {removed} removed by filters"
-        return f"{uncertain} · every one: --all"
+        return f"{uncertain} · all: --all"
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -84,8 +84,7 @@ after “ab” follows
 [        .125 ▇      removed by min-p
 x        .125 ▇      removed by top-k
 
-as uncertain as among 3.4 equally likely characters, after temperature and
-filters among 1.9 · every one: --all"""
+as uncertain as among 3.4 equally likely characters (after: 1.9) · all: --all"""
 
 
 def test_bars_show_probabilities_and_what_filters_remove(found: NextCharacter) -> None:
